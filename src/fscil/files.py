@@ -1,0 +1,45 @@
+"""Files that are either whole or absent."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from contextlib import suppress
+from pathlib import Path
+
+from fscil.errors import UserError
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write data beside its name and rename it into place, so that no reader and no crash ever sees half a file.
+
+    Missing folders are made. When the disk is full or the folder cannot be written, the file that was there before is
+    still there, nothing is left beside it, and the user is told in one line.
+    """
+    path = Path(path)
+    beside = path.with_name(f".{path.name[:64]}.{secrets.token_hex(4)}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with beside.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+        sync_folder(path.parent)
+    except OSError as error:
+        raise UserError(
+            f"cannot write {path}: {error.strerror or error}; free some space or choose a folder you may write to"
+        ) from error
+    finally:
+        with suppress(OSError):  # after the rename there is nothing left to remove
+            beside.unlink()
+
+
+def sync_folder(folder: Path) -> None:
+    """Make a rename survive a power cut, where the file system offers that."""
+    with suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

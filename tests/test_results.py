@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fscil.errors import UserError
+from fscil.results import Result, config_hash, paired_difference, read_result, write_result
+
+MakeResult = Callable[..., Result]
+
+
+def test_what_is_written_is_read_back(tmp_path: Path, make_result: MakeResult) -> None:
+    trials = [{"trial": 2, "accuracy": [70.0, 60.0, 50.0], "harmonic_mean": None}]
+    result = make_result(class_names=['<script>"', "Käfer", "\ud800", *"abcdefg"], trials=trials)
+    write_result(result, tmp_path / "result.json")
+    assert read_result(tmp_path / "result.json") == result
+    assert read_result(tmp_path) == result  # a run folder will do
+
+
+def test_the_file_has_exactly_the_fields_one_a_line(tmp_path: Path, make_result: MakeResult) -> None:
+    write_result(make_result(), tmp_path / "result.json")
+    text = (tmp_path / "result.json").read_text()
+    assert list(json.loads(text)) == [field.name for field in fields(Result)]
+    assert len(text.splitlines()) == len(fields(Result)) + 2
+
+
+def test_a_one_session_result_is_a_result(tmp_path: Path, make_result: MakeResult) -> None:
+    result = make_result((3,))
+    assert result.harmonic_mean is None
+    write_result(result, tmp_path / "result.json")
+    assert read_result(tmp_path) == result
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "not valid JSON"),
+        ('{"method": "lim', "not valid JSON"),
+        ('{"last": NaN}', "not valid JSON"),
+        ("[" * 100_000, "not valid JSON"),
+        ("\udcff", "not valid JSON"),
+        ("[1, 2]", "does not hold a result"),
+        ('{"method": "limit"}', "lacks preset, benchmark"),
+    ],
+)
+def test_a_broken_file_is_one_clear_line(tmp_path: Path, content: str, message: str) -> None:
+    (tmp_path / "result.json").write_bytes(content.encode("utf-8", "surrogateescape"))
+    with pytest.raises(UserError, match=message) as caught:
+        read_result(tmp_path / "result.json")
+    assert "\n" not in str(caught.value)
+    assert "result.json" in str(caught.value)
+
+
+def test_a_missing_file_is_one_clear_line(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"cannot read .*name a run folder"):
+        read_result(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("accuracy", [1.0]),
+        ("accuracy", ["a", "b", "c"]),
+        ("accuracy", None),
+        ("last", "51"),
+        ("last", True),
+        ("seed", 1.5),
+        ("new", "none"),
+        ("captured", 1),
+        ("confusion", [[1, 2], [3]]),
+        ("classes_per_session", [6, 2]),
+        ("classes_per_session", 10),
+        ("class_names", "ten"),
+        ("per_class", {}),
+        ("per_class", {"base": "50", "new": None, "harmonic_mean": None, "last": None}),
+        ("parameters", {"inference": 1}),
+        ("seconds", {"pretrain": 3.0}),
+        ("trials", [{"trial": 1, "accuracy": [1.0]}]),
+        ("trials", [{"trial": 1, "accuracy": [1.0, 2.0], "harmonic_mean": 3.0}]),
+        ("trials", [{"trial": 1, "accuracy": [1.0, 2.0, 3.0], "harmonic_mean": "3"}]),
+        ("versions", {"torch": 2}),
+    ],
+)
+def test_a_malformed_field_is_named(tmp_path: Path, make_result: MakeResult, field: str, value: Any) -> None:
+    write_result(replace(make_result(), **{field: value}), tmp_path / "result.json")
+    with pytest.raises(UserError, match=f"malformed value for .*{field}"):
+        read_result(tmp_path)
+
+
+def test_config_hash_tells_settings_from_repetitions() -> None:
+    one = config_hash({"method": "limit", "seed": 1, "trial": 1, "lr": 0.1})
+    assert one == config_hash({"lr": 0.1, "trial": 1, "seed": 1, "method": "limit"})
+    other_seed = config_hash({"method": "limit", "seed": 2, "trial": 1, "lr": 0.1})
+    other_rate = config_hash({"method": "limit", "seed": 1, "trial": 1, "lr": 0.2})
+    assert len({one, other_seed, other_rate}) == 3
+    settings = [h.partition("-")[0] for h in (one, other_seed, other_rate)]
+    assert settings[0] == settings[1] != settings[2]
+
+
+def test_paired_difference_over_the_seeds_that_both_have(make_result: MakeResult) -> None:
+    ours = [make_result(seed=s, last=v) for s, v in [(1, 50.0), (2, 53.0), (3, 55.0), (9, 99.0)]]
+    theirs = [make_result(seed=s, last=v) for s, v in [(3, 52.0), (1, 49.0), (2, 51.0), (8, 0.0)]]
+    mean, error, n = paired_difference(ours, theirs, "last")
+    assert (mean, n) == (2.0, 3)
+    assert error == pytest.approx(1 / math.sqrt(3))
+    assert paired_difference(ours, theirs, lambda result: -result.last)[0] == -2.0
+
+
+def test_paired_difference_of_one_pair_has_no_error(make_result: MakeResult) -> None:
+    mean, error, n = paired_difference([make_result(last=2.0)], [make_result(last=1.0)], "last")
+    assert (mean, n) == (1.0, 1)
+    assert math.isnan(error)
+
+
+def test_paired_difference_needs_a_common_seed(make_result: MakeResult) -> None:
+    with pytest.raises(UserError, match="same seeds"):
+        paired_difference([make_result(seed=1)], [make_result(seed=2)], "last")
+    with pytest.raises(UserError, match="same seeds"):
+        paired_difference([make_result(trial=1)], [make_result(trial=2)], "last")
