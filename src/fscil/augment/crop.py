@@ -1,0 +1,138 @@
+"""Crops, flips and cutout of a whole batch: pure functions of given parameters, and the random versions of them."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn.functional import grid_sample, pad
+
+from fscil.augment.select import replace
+
+
+def uniform_integers(bound: Tensor | int, n: int, generator: torch.Generator) -> Tensor:
+    """One integer of 0 .. bound - 1 per image, int64 [n]; the bound may differ from image to image."""
+    return (torch.rand(n, generator=generator, device=generator.device) * bound).long()
+
+
+def crop(images: Tensor, top: Tensor, left: Tensor, size: int) -> Tensor:
+    """The size x size window of each image whose upper left corner is (top, left), both int64 [n].
+
+    The windows' rows are runs of neighbouring bytes, so they are copied as runs: the flat batch is seen as overlapping
+    rows of length size, and the wanted ones are selected by where they start.
+    """
+    n, channels, height, width = images.shape
+    flat = images.contiguous().view(-1)
+    runs = flat.as_strided((flat.numel() - size + 1, size), (1, 1))
+    planes = torch.arange(n * channels, device=images.device).view(n, channels, 1) * (height * width)
+    rows = torch.arange(size, device=images.device) * width
+    starts = planes + rows + (top * width + left).view(n, 1, 1)
+    return runs.index_select(0, starts.view(-1)).view(n, channels, size, size)
+
+
+def pad_crop(images: Tensor, top: Tensor, left: Tensor, *, size: int, padding: int) -> Tensor:
+    """Zero-pad all four sides, then crop at (top, left) of the padded images."""
+    return crop(pad(images, [padding] * 4), top, left, size)
+
+
+def random_pad_crop(images: Tensor, generator: torch.Generator, *, size: int, padding: int) -> Tensor:
+    n, _, height, width = images.shape
+    top = uniform_integers(height + 2 * padding - size + 1, n, generator)
+    left = uniform_integers(width + 2 * padding - size + 1, n, generator)
+    return pad_crop(images, top, left, size=size, padding=padding)
+
+
+def flip(images: Tensor, chosen: Tensor) -> Tensor:
+    """Mirror the images where chosen (bool [n]) left to right."""
+    return replace(images, chosen, lambda some: some.flip(-1), images)
+
+
+def random_flip(images: Tensor, generator: torch.Generator) -> Tensor:
+    return flip(images, torch.rand(len(images), generator=generator, device=images.device) < 0.5)
+
+
+def cutout(images: Tensor, row: Tensor, column: Tensor, size: int) -> Tensor:
+    """Blacken a size x size square around (row, column), int64 [n]; what sticks out of the image is cut off."""
+    height, width = images.shape[-2:]
+    rows = torch.arange(height, device=images.device) - row[:, None] + size // 2
+    columns = torch.arange(width, device=images.device) - column[:, None] + size // 2
+    outside_rows = (rows < 0) | (rows >= size)
+    outside_columns = (columns < 0) | (columns >= size)
+    return images * (outside_rows[:, None, :, None] | outside_columns[:, None, None, :])
+
+
+def random_cutout(images: Tensor, generator: torch.Generator, *, size: int) -> Tensor:
+    n, _, height, width = images.shape
+    return cutout(images, uniform_integers(height, n, generator), uniform_integers(width, n, generator), size)
+
+
+def resized_crop(images: Tensor, top: Tensor, left: Tensor, height: Tensor, width: Tensor, size: int) -> Tensor:
+    """The boxes (top, left, height, width; each [n]) of the images, resized to size x size.
+
+    Bilinear without antialiasing: where a box is larger than the result, pixels are skipped rather than averaged. For
+    the benchmarks that is rare and mild (an 84-pixel image always enlarges, 256 to 224 shrinks by 1.14 at most).
+    """
+    full_height, full_width = images.shape[-2:]
+    steps = torch.arange(size, device=images.device) + 0.5
+
+    def coordinates(start: Tensor, length: Tensor, full: int) -> Tensor:
+        """[n, size]: where the result's pixel centres lie in the image, in grid_sample's units."""
+        inside = (steps * length[:, None] / size - 0.5).clamp(min=0).minimum(length[:, None] - 1.0)
+        return (start[:, None] + inside + 0.5) * (2 / full) - 1
+
+    y = coordinates(top, height, full_height)[:, :, None].expand(-1, -1, size)
+    x = coordinates(left, width, full_width)[:, None, :].expand(-1, size, -1)
+    sampled = grid_sample(images.float(), torch.stack([x, y], dim=-1), mode="bilinear", align_corners=False)
+    return sampled.round_().clamp_(0, 255).to(torch.uint8)
+
+
+def random_boxes(
+    n: int,
+    height: int,
+    width: int,
+    generator: torch.Generator,
+    *,
+    scale: tuple[float, float] = (0.08, 1.0),
+    ratio: tuple[float, float] = (3 / 4, 4 / 3),
+    tries: int = 10,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """top, left, height, width (int64 [n]) of boxes with uniform area share and log-uniform width : height.
+
+    A box that does not fit is drawn again; all tries are drawn at once and the first that fits is kept. An image with
+    none gets the largest central box of an allowed ratio.
+    """
+    device = generator.device
+    area = torch.empty(n, tries, device=device).uniform_(*scale, generator=generator) * (height * width)
+    log_ratio = torch.empty(n, tries, device=device).uniform_(*map(math.log, ratio), generator=generator)
+    aspect = log_ratio.exp()
+    widths = (area * aspect).sqrt().round().long()
+    heights = (area / aspect).sqrt().round().long()
+    fits = (widths > 0) & (widths <= width) & (heights > 0) & (heights <= height)
+    first = fits.int().argmax(dim=1, keepdim=True)
+    any_fits = fits.gather(1, first).squeeze(1)
+    central_height, central_width = _central_box(height, width, ratio)
+    box_height = torch.where(any_fits, heights.gather(1, first).squeeze(1), central_height)
+    box_width = torch.where(any_fits, widths.gather(1, first).squeeze(1), central_width)
+    top = torch.where(any_fits, uniform_integers(height - box_height + 1, n, generator), (height - central_height) // 2)
+    left = torch.where(any_fits, uniform_integers(width - box_width + 1, n, generator), (width - central_width) // 2)
+    return top, left, box_height, box_width
+
+
+def _central_box(height: int, width: int, ratio: tuple[float, float]) -> tuple[int, int]:
+    if width / height < ratio[0]:
+        return round(width / ratio[0]), width
+    if width / height > ratio[1]:
+        return height, round(height * ratio[1])
+    return height, width
+
+
+def random_resized_crop(images: Tensor, generator: torch.Generator, *, size: int) -> Tensor:
+    n, _, height, width = images.shape
+    return resized_crop(images, *random_boxes(n, height, width, generator), size)
+
+
+def centre_crop(images: Tensor, size: int) -> Tensor:
+    height, width = images.shape[-2:]
+    top, left = (height - size) // 2, (width - size) // 2
+    return images[:, :, top : top + size, left : left + size]

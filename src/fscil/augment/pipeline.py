@@ -1,0 +1,101 @@
+"""The augmentations by name: what an engine asks for, and the normalisation that follows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache, partial
+
+import torch
+from torch import Tensor
+
+from fscil.augment.autoaugment import auto_augment
+from fscil.augment.crop import centre_crop, random_cutout, random_flip, random_pad_crop, random_resized_crop
+from fscil.augment.policies import POLICIES
+from fscil.errors import UserError
+
+Augment = Callable[[Tensor, torch.Generator], Tensor]  # uint8 [n, 3, h, w] -> uint8 [n, 3, size, size]
+
+AUGMENTATIONS = ("none", "basic", "autoaug")
+CROPS = ("pad", "resized")
+
+# How many pixels of one channel are worked on at once. On a CPU a chunk's int64 and float copies should stay near the
+# cache; on CUDA they only have to fit in memory, and large chunks keep the device busy.
+CPU_CHUNK = 512 * 32 * 32
+CUDA_CHUNK = 8192 * 32 * 32
+
+
+def build(
+    augmentation: str, *, size: int, crop: str = "pad", flip: bool = True, policy: str = "cifar10", cutout: int = 0
+) -> Augment:
+    """The augmentation as a function of uint8 images and a generator on the images' device.
+
+    - "none" keeps the central size x size pixels.
+    - "basic" is crop and flip, the paper's BasicAug.
+    - "autoaug" is crop, flip, AutoAugment by policy and a hole of cutout pixels a side, the paper's AutoAug. The
+      arguments policy and cutout matter to it alone.
+
+    The crop "pad" pads with black by an eighth of size and takes a random window; "resized" takes a random part of 8 to
+    100 percent of the area at 3:4 to 4:3 and resizes it. After the first call nothing makes the host wait for CUDA.
+    """
+    _check("augmentation", augmentation, AUGMENTATIONS)
+    _check("crop", crop, CROPS)
+    _check("policy", policy, POLICIES)
+    if size < 1 or cutout < 0:
+        raise UserError(f"size must be at least 1 and cutout at least 0, but size={size} and cutout={cutout}")
+    if augmentation == "none":
+        return lambda images, generator: centre_crop(_checked(images, size), size)
+
+    padding = size // 8
+    smallest = size - 2 * padding if crop == "pad" else 1
+    stages: list[Augment] = [
+        partial(random_pad_crop, size=size, padding=padding)
+        if crop == "pad"
+        else partial(random_resized_crop, size=size)
+    ]
+    if flip:
+        stages.append(random_flip)
+    if augmentation == "autoaug":
+        stages.append(partial(auto_augment, policy=policy))
+        if cutout:
+            stages.append(partial(random_cutout, size=cutout))
+
+    def augment(images: Tensor, generator: torch.Generator) -> Tensor:
+        if len(_checked(images, smallest)) == 0:
+            return images.new_empty(0, 3, size, size)
+        at_once = (CUDA_CHUNK if images.is_cuda else CPU_CHUNK) // (images.shape[-2] * images.shape[-1])
+        done = []
+        for chunk in torch.split(images, max(1, at_once)):
+            for stage in stages:
+                chunk = stage(chunk, generator)
+            done.append(chunk)
+        return done[0] if len(done) == 1 else torch.cat(done)
+
+    return augment
+
+
+def _check(what: str, name: str, names: Iterable[str]) -> None:
+    if name not in names:
+        raise UserError(f"unknown {what} {name!r}; choose one of {', '.join(names)}")
+
+
+def _checked(images: Tensor, smallest: int) -> Tensor:
+    if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] != 3 or min(images.shape[-2:]) < smallest:
+        raise UserError(
+            f"augmentation needs uint8 images [n, 3, h, w] of at least {smallest} pixels a side, "
+            f"but got {images.dtype} {list(images.shape)}; lower size or resize the images"
+        )
+    return images
+
+
+def normalise(images: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
+    """(images / 255 - mean) / std per channel: uint8 [n, 3, h, w] -> float32 of the same shape, channels_last."""
+    scale, shift = _scale_and_shift(tuple(mean), tuple(std), images.device)
+    return images.to(torch.float32, memory_format=torch.channels_last).mul_(scale).add_(shift)
+
+
+@cache
+def _scale_and_shift(mean: tuple[float, ...], std: tuple[float, ...], device: torch.device) -> tuple[Tensor, Tensor]:
+    """Kept from call to call, since copying them to a CUDA device makes the host wait."""
+    centre, spread = torch.tensor(mean, dtype=torch.float64), torch.tensor(std, dtype=torch.float64)
+    scale, shift = 1 / (255 * spread), -centre / spread
+    return scale.view(1, 3, 1, 1).to(device, torch.float32), shift.view(1, 3, 1, 1).to(device, torch.float32)
