@@ -39,8 +39,8 @@ def repetitions(results: Sequence[Result]) -> list[list[Result]]:
     groups: dict[tuple[object, ...], list[Result]] = {}
     times_met: Counter[tuple[object, ...]] = Counter()
     for result in results:
-        settings = result.config_hash.partition("-")[0]
-        same = (result.benchmark, result.method, result.preset, result.augmentation, result.weights, settings)
+        settings = (result.config_hash.partition("-")[0], result.augmentation, result.weights)
+        same = (result.benchmark, *result.classes_per_session, result.method, result.preset, *settings)
         run = (*same, result.seed, result.trial)
         groups.setdefault((*same, times_met[run]), []).append(result)
         times_met[run] += 1

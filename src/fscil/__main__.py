@@ -1,0 +1,3 @@
+from fscil.cli import main
+
+main()

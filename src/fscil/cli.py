@@ -1,0 +1,172 @@
+"""The command line: parses, calls, prints."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from fscil import runs
+from fscil.cli_data import data_app
+from fscil.compare import compare as compare_methods
+from fscil.config import resolve, to_toml
+from fscil.errors import UserError
+from fscil.report.curve import write_curve
+from fscil.report.html import write_report
+from fscil.reproduce import names as reproductions
+from fscil.reproduce import reproduce as reproduce_one
+from fscil.results import Result, read_result, session_table
+
+app = typer.Typer(
+    help="Few-shot class-incremental learning: train once, then teach new classes from a few images each.",
+    no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None,
+)  # fmt: skip
+app.add_typer(data_app, name="data", help="List, prepare and verify datasets.")
+
+out = Console(highlight=False)
+err = Console(stderr=True, highlight=False)
+
+Root = Annotated[Path | None, typer.Option(help="Folder of datasets; default: the environment variable FSCIL_DATA.")]
+Device = Annotated[str | None, typer.Option(help="cpu or cuda; default: cuda where there is one.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+Overrides = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Settings, e.g. epochs=10.")]
+Every = Annotated[float, typer.Option("--checkpoint-every", help="Seconds between checkpoints.")]
+
+
+def command_line() -> str:
+    return shlex.join(["fscil", *sys.argv[1:]])
+
+
+@app.command()
+def run(
+    method: Annotated[str | None, typer.Argument(help="A method or preset: limit, limit-paper, decoupled-cosine, ...")] = None,
+    benchmark: Annotated[str | None, typer.Argument(help="glyphs, digits, cifar100, folder, ...")] = None,
+    overrides: Overrides = None,
+    seed: Annotated[int, typer.Option(min=0)] = 1,
+    out_folder: Annotated[Path | None, typer.Option("--out", help="Run folder; default: a new one under runs/.")] = None,
+    resume: Annotated[Path | None, typer.Option(help="Go on with the run in this folder.")] = None,
+    device: Device = None,
+    root: Root = None,
+    show_config: Annotated[bool, typer.Option("--show-config", help="Print all settings with their reasons.")] = False,
+    checkpoint_every: Every = 20.0,
+    as_json: Json = False,
+) -> None:
+    """Run one method on one benchmark.
+
+    \b
+    fscil run limit glyphs
+    fscil run limit cifar100 --seed 2 --out runs/limit-2
+    fscil run limit-paper cifar100 meta_steps=1000 --show-config
+    fscil run limit folder path=photos way=3 shot=5
+    fscil run --resume runs/limit-2
+    """
+    if resume is not None:
+        if method or benchmark or overrides:
+            raise UserError("--resume takes everything from the run folder; leave out method, benchmark and settings")
+        where = runs.Where(runs.choose_device(device), resume, root, checkpoint_every, command_line())
+        show(runs.resume(where, err), resume, as_json)
+        return
+    if not method or not benchmark:
+        raise UserError("name a method and a benchmark, for instance: fscil run limit glyphs")
+    config = resolve(method, benchmark, overrides or [], seed)
+    if show_config:
+        print(to_toml(config, explain=True), end="")
+        return
+    folder = out_folder or Path("runs") / f"{method}-{benchmark}-seed{seed}-{time.strftime('%Y%m%d-%H%M%S')}"
+    where = runs.Where(runs.choose_device(device), folder, root, checkpoint_every, command_line())
+    show(runs.start(config, where, err), folder, as_json)
+
+
+def show(result: Result, folder: Path, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps({"folder": str(folder), **vars(result)}))
+        return
+    out.print(session_table([result]))
+    if result.note:
+        out.print(f"note: {result.note}")
+    write_curve([result], folder / "curve.png")
+    out.print(f"model   {folder / 'model'}\ncurve   {folder / 'curve.png'}\nreport  {folder / 'report.html'}", soft_wrap=True)
+
+
+@app.command()
+def compare(
+    benchmark: Annotated[str, typer.Argument(help="glyphs, digits, cifar100, folder, ...")],
+    overrides: Overrides = None,
+    methods: Annotated[str, typer.Option(help="Comma-separated methods or presets.")] = "limit,decoupled-cosine",
+    seeds: Annotated[int, typer.Option(min=1, help="How many seeds, from 1.")] = 5,
+    out_folder: Annotated[Path, typer.Option("--out", help="Folder of the runs; finished ones are not repeated.")] = Path("runs/compare"),
+    device: Device = None,
+    root: Root = None,
+    checkpoint_every: Every = 20.0,
+    as_json: Json = False,
+) -> None:
+    """Compare methods over seeds: a table and curves, beside the paper's rows.
+
+    \b
+    fscil compare glyphs --methods limit,decoupled-cosine --seeds 5
+    fscil compare cifar100 --methods limit,limit-paper --seeds 3 --out runs/cifar
+    """  # fmt: skip
+    where = runs.Where(runs.choose_device(device), out_folder, root, checkpoint_every, command_line())
+    comparison = compare_methods(benchmark, methods.split(","), seeds, overrides or [], where, err)
+    if as_json:
+        print(json.dumps([vars(result) for result in comparison.results]))
+        return
+    out.print(session_table(comparison.results))
+    for line in comparison.lines:
+        out.print(line, soft_wrap=True)
+
+
+@app.command()
+def reproduce(
+    name: Annotated[str | None, typer.Argument(help="Which table; leave out to list them.")] = None,
+    overrides: Overrides = None,
+    seeds: Annotated[int, typer.Option(min=1)] = 3,
+    out_folder: Annotated[Path, typer.Option("--out")] = Path("runs/reproduce"),
+    device: Device = None,
+    root: Root = None,
+) -> None:
+    """Regenerate a table or figure of the paper; without a name, list them.
+
+    \b
+    fscil reproduce
+    fscil reproduce ablation --seeds 3
+    """
+    if name is None:
+        for known, title in reproductions().items():
+            out.print(f"{known:12} {title}")
+        return
+    where = runs.Where(runs.choose_device(device), out_folder, root, command=command_line())
+    reproduce_one(name, seeds, overrides or [], where, out, err)
+
+
+@app.command()
+def report(
+    folders: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders or result.json files.")],
+    out_file: Annotated[Path, typer.Option("--out", help="The HTML file.")] = Path("report.html"),
+) -> None:
+    """One HTML report over several runs.
+
+    \b
+    fscil report runs/compare/* --out compare.html
+    """
+    results = [read_result(folder) for folder in folders]
+    out.print(session_table(results))
+    out.print(f"report  {write_report(results, out_file)}", soft_wrap=True)
+
+
+def main() -> None:
+    """Errors of the user's making are one line and exit code 2; everything else is a bug and may say so loudly."""
+    try:
+        app(standalone_mode=True)
+    except UserError as error:
+        err.print(f"error: {error}", style="bold red", soft_wrap=True, markup=False)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        err.print("interrupted; the run folder can be resumed with --resume")
+        sys.exit(130)

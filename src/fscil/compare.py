@@ -1,0 +1,60 @@
+"""Several methods on one benchmark over several seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from rich.console import Console
+
+from fscil import runs
+from fscil.config import resolve
+from fscil.report.curve import write_curve
+from fscil.report.html import write_report
+from fscil.results import Result, paired_difference
+
+
+@dataclass(frozen=True)
+class Comparison:
+    results: list[Result]
+    lines: list[str]  # what stands under the table
+
+
+def compare(
+    benchmark: str, presets: Sequence[str], seeds: int, overrides: Sequence[str], where: runs.Where, console: Console
+) -> Comparison:
+    """Run every method with seeds 1 .. seeds; finished runs in the folder are read, interrupted ones resumed."""
+    configs = [resolve(preset.strip(), benchmark, overrides, seed) for seed in range(1, seeds + 1) for preset in presets]
+    results = []
+    for config in configs:
+        folder = where.folder / f"{benchmark}-{config.preset}-seed{config.seed}"
+        console.print(f"{config.preset} on {benchmark}, seed {config.seed}")
+        results.append(runs.finish(config, replace(where, folder=folder), console))
+    results.sort(key=lambda result: presets.index(result.preset))
+    write_curve(results, where.folder / "curve.png")
+    report = write_report(results, where.folder / "report.html")
+    return Comparison(results, [*differences(results), *notes(results), *places(where, results, report)])
+
+
+def differences(results: Sequence[Result]) -> list[str]:
+    """The first method against each other one, over the same seeds."""
+    first = results[0].preset
+    mine = [result for result in results if result.preset == first]
+    lines = []
+    for other in dict.fromkeys(result.preset for result in results if result.preset != first):
+        theirs = [result for result in results if result.preset == other]
+        for key, name in (("last", "last session"), ("harmonic_mean", "harmonic mean")):
+            mean, error, n = paired_difference(mine, theirs, key)
+            spread = f" ± {error:.2f} (paired standard error, {n} seeds)" if n > 1 else " (one seed)"
+            lines.append(f"{first} - {other}, {name}: {mean:+.2f}{spread}")
+    return lines
+
+
+def notes(results: Sequence[Result]) -> list[str]:
+    return [f"note: {note}" for note in dict.fromkeys(result.note for result in results if result.note)]
+
+
+def places(where: runs.Where, results: Sequence[Result], report: object) -> list[str]:
+    first = results[0]
+    model = where.folder / f"{first.benchmark}-{first.preset}-seed{first.seed}" / "model"
+    return [f"model   {model}", f"curve   {where.folder / 'curve.png'}", f"report  {report}"]

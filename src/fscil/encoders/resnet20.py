@@ -1,0 +1,50 @@
+"""The CIFAR ResNet20 of the benchmark: 3 stages of 3 basic blocks, 16-32-64 channels, 1x1 convolutions as shortcuts."""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+def conv3x3(channels_in: int, channels_out: int, stride: int = 1) -> nn.Conv2d:
+    return nn.Conv2d(channels_in, channels_out, 3, stride, padding=1, bias=False)
+
+
+class BasicBlock(nn.Module):
+    def __init__(self, channels_in: int, channels_out: int, stride: int) -> None:
+        super().__init__()
+        self.conv1, self.bn1 = conv3x3(channels_in, channels_out, stride), nn.BatchNorm2d(channels_out)
+        self.conv2, self.bn2 = conv3x3(channels_out, channels_out), nn.BatchNorm2d(channels_out)
+        self.shortcut: nn.Module = nn.Identity()
+        if stride != 1 or channels_in != channels_out:
+            projection = nn.Conv2d(channels_in, channels_out, 1, stride, bias=False)
+            self.shortcut = nn.Sequential(projection, nn.BatchNorm2d(channels_out))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = F.relu(self.bn1(self.conv1(x)))
+        return F.relu(self.bn2(self.conv2(y)) + self.shortcut(x))
+
+
+class ResNet20(nn.Module):
+    """float images [n, 3, 32, 32] -> embeddings [n, 64]; 271,824 parameters."""
+
+    dim = 64
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(conv3x3(3, 16), nn.BatchNorm2d(16), nn.ReLU())
+        blocks = []
+        for channels_in, channels_out, stride in [(16, 16, 1), (16, 32, 2), (32, 64, 2)]:
+            blocks.append(BasicBlock(channels_in, channels_out, stride))
+            blocks += [BasicBlock(channels_out, channels_out, 1) for _ in range(2)]
+        self.stages = nn.Sequential(*blocks)
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.adaptive_avg_pool2d(self.stages(self.stem(x)), 1).flatten(1)
+
+
+def resnet20() -> ResNet20:
+    return ResNet20()

@@ -1,0 +1,99 @@
+"""Engine: trains stages, with progress, metrics, checkpoints and resumption."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypedDict
+
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from fscil.engine.checkpoint import load_tensors, save_tensors
+from fscil.engine.metrics_log import MetricsLog
+from fscil.engine.seeds import seed_for
+from fscil.engine.stage import Stage
+from fscil.engine.stepper import Stepper, load_module
+from fscil.errors import UserError
+
+
+class StageTime(TypedDict):
+    seconds: float
+    cached: bool  # the stage came from the cache, and these are its original seconds
+
+
+@dataclass
+class Engine:
+    """Where and how stages are trained; one per run."""
+
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    seed: int = 1
+    folder: Path | None = None  # the run folder; without one nothing is written
+    capture: bool = True
+    bfloat16: bool = False
+    checkpoint_seconds: float = 20.0
+    console: Console = field(default_factory=lambda: Console(stderr=True))
+    scope: str = ""  # stands before the names of stages, where one run trains the same stage several times
+    seconds: dict[str, StageTime] = field(default_factory=dict)
+    captured: list[bool] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.log = MetricsLog(self.folder / "metrics.jsonl" if self.folder else None)
+
+    def checkpoint_path(self, stage: str) -> Path | None:
+        return self.folder / "checkpoint" / f"{self.scope}{stage}.safetensors" if self.folder else None
+
+    def train(self, stage: Stage) -> None:
+        """Train the stage to its end, from its checkpoint if there is one."""
+        path = self.checkpoint_path(stage.name)
+        stepper: Stepper | None = None
+        first, spent = 0, 0.0
+        if path and path.exists():
+            tensors, about = load_tensors(path)
+            first, spent = about["segments_done"], about["seconds"]
+            if first >= stage.segments:
+                load_module(stage.module, tensors)
+                self._finish(stage.name, spent, about["captured"])
+                return
+            stepper = Stepper(stage, self.device, self.capture)
+            stepper.load_state(tensors)
+        stepper = stepper or Stepper(stage, self.device, self.capture)
+        name = self.scope + stage.name
+        self.log.rewind(name, first)
+
+        started = saved = time.perf_counter()
+        with self._progress() as progress:
+            bar = progress.add_task(name, total=stage.segments, completed=first)
+            for segment in range(first, stage.segments):
+                torch.manual_seed(seed_for(self.seed, stage.name, segment))  # dropout; the data has its own generators
+                mean_loss = float(stepper.run_segment(segment, stage.prepare(segment)))
+                if not math.isfinite(mean_loss):
+                    raise UserError(
+                        f"{stage.name} diverged in segment {segment + 1} (loss {mean_loss}); lower the learning rate"
+                    )
+                now = time.perf_counter()
+                elapsed = spent + now - started
+                self.log.write(
+                    {"stage": name, "segment": segment + 1, "of": stage.segments, "loss": round(mean_loss, 6),
+                     "lr_factor": stage.schedule(segment * stage.steps), "seconds": round(elapsed, 3)}
+                )  # fmt: skip
+                progress.update(bar, advance=1, description=f"{name} (loss {mean_loss:.3f})")
+                last = segment + 1 == stage.segments
+                if path and (last or now - saved >= self.checkpoint_seconds):
+                    about = {"segments_done": segment + 1, "seconds": elapsed, "captured": stepper.graph is not None}
+                    save_tensors(path, stepper.state(), about)
+                    saved = now
+        self._finish(stage.name, spent + time.perf_counter() - started, stepper.graph is not None)
+
+    def _finish(self, name: str, seconds: float, captured: bool) -> None:
+        self.seconds[self.scope + name] = {"seconds": round(seconds, 3), "cached": False}
+        self.captured.append(captured)
+
+    def _progress(self) -> Progress:
+        return Progress(
+            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
+            TextColumn("left"), TimeRemainingColumn(), console=self.console, transient=True,
+        )  # fmt: skip

@@ -1,0 +1,29 @@
+"""Learning-rate schedules: functions from a step to the factor by which every learning rate is multiplied."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+Schedule = Callable[[int], float]
+
+
+def cosine(steps: int, warmup: int = 0) -> Schedule:
+    """Down to zero along half a cosine, after a linear warm-up."""
+
+    def factor(step: int) -> float:
+        if step < warmup:
+            return (step + 1) / warmup
+        return 0.5 * (1 + math.cos(math.pi * (step - warmup) / max(1, steps - warmup)))
+
+    return factor
+
+
+def decay_at(milestones: list[int], by: float = 0.1) -> Schedule:
+    """Multiplied by `by` at every milestone."""
+    return lambda step: by ** sum(step >= milestone for milestone in milestones)
+
+
+def decay_every(period: int, by: float = 0.5) -> Schedule:
+    """Multiplied by `by` every `period` steps; never, if the period is 0."""
+    return lambda step: by ** (step // period) if period else 1.0

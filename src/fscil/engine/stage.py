@@ -1,0 +1,40 @@
+"""Stage: something to train, told to the engine in plain data and functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from fscil.engine.schedule import Schedule
+
+Batch = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class ParameterGroup:
+    parameters: list[nn.Parameter]
+    lr: float
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A number of segments (epochs) of equally many steps each.
+
+    `prepare` gives all data of a segment at once, as tensors whose first dimension is the step, so that the loop over
+    the steps touches the device alone. It must depend on nothing but its argument: that is what makes a resumed run
+    equal an uninterrupted one. `loss` maps one step's slice of that data to a scalar.
+    """
+
+    name: str
+    module: nn.Module  # all that learns, and all buffers: what checkpoints hold
+    groups: list[ParameterGroup]
+    schedule: Schedule
+    segments: int
+    steps: int  # in a segment
+    prepare: Callable[[int], Mapping[str, Tensor]]
+    loss: Callable[[Batch], Tensor]
+    momentum: float = 0.9
+    weight_decay: float = 5e-4
+    nesterov: bool = True

@@ -1,0 +1,140 @@
+"""One optimiser step after another: captured as a CUDA graph where there is a GPU, plain elsewhere."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fscil.engine.stage import Stage
+
+
+class Stepper:
+    """Runs a stage's steps. All data of a segment lies on the device; a counter there says which step is next."""
+
+    def __init__(self, stage: Stage, device: torch.device, capture: bool) -> None:
+        self.stage, self.device = stage, device
+        self.on_gpu = device.type == "cuda"
+        self.capture = capture and self.on_gpu
+        self.graph: torch.cuda.CUDAGraph | None = None
+        self.data: dict[str, Tensor] = {}
+        self.counter = torch.zeros(1, dtype=torch.long, device=device)
+        self.loss_sum = torch.zeros((), device=device)
+        self.base_lrs = [group.lr for group in stage.groups]
+        # on the GPU the learning rate is a tensor, so that a captured step can change it
+        groups = [
+            {"params": g.parameters, "lr": torch.tensor(g.lr, device=device) if self.on_gpu else g.lr}
+            for g in stage.groups
+        ]
+        self.optimiser = torch.optim.SGD(
+            groups,
+            momentum=stage.momentum,
+            weight_decay=stage.weight_decay,
+            nesterov=stage.nesterov and stage.momentum > 0,
+            fused=self.on_gpu,
+        )
+
+    def run_segment(self, segment: int, data: Mapping[str, Tensor]) -> Tensor:
+        """Train on a segment's data; returns the mean loss, still on the device."""
+        steps = self.stage.steps
+        first = segment * steps
+        factors = torch.tensor([self.stage.schedule(first + i) for i in range(steps)], dtype=torch.float32)
+        self._load({**data, "_factor": factors.to(self.device)})
+        if self.capture and self.graph is None:
+            self._capture()
+        self.counter.zero_()
+        self.loss_sum.zero_()
+        for i in range(steps):
+            if self.graph is not None:
+                self.graph.replay()
+            else:
+                self._step({name: tensor[i] for name, tensor in self.data.items()})
+        return self.loss_sum / steps
+
+    def _load(self, data: dict[str, Tensor]) -> None:
+        """A captured graph reads fixed addresses, so later segments are copied over the first one's."""
+        if self.graph is None:
+            self.data = data
+            return
+        for name, tensor in data.items():
+            self.data[name].copy_(tensor)
+
+    def _step(self, batch: dict[str, Tensor]) -> None:
+        factor = batch.pop("_factor")
+        for group, lr in zip(self.optimiser.param_groups, self.base_lrs, strict=True):
+            if self.on_gpu:
+                group["lr"].copy_(factor * lr)
+            else:
+                group["lr"] = float(factor) * lr
+        self.optimiser.zero_grad(set_to_none=True)
+        loss = self.stage.loss(batch)
+        loss.backward()  # type: ignore[no-untyped-call]
+        self.optimiser.step()
+        self.loss_sum += loss.detach()
+
+    def _counted_step(self) -> None:
+        self._step({name: tensor.index_select(0, self.counter)[0] for name, tensor in self.data.items()})
+        self.counter += 1
+
+    def _capture(self) -> None:
+        """Record one step. Warm-up steps are needed before (lazy buffers, algorithm choice); they are undone."""
+        with self._undone():
+            stream = torch.cuda.Stream()
+            stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(stream):
+                for _ in range(3):
+                    self.counter.zero_()
+                    self._counted_step()
+            torch.cuda.current_stream().wait_stream(stream)
+            self.counter.zero_()
+            graph = torch.cuda.CUDAGraph()
+            try:
+                with torch.cuda.graph(graph):
+                    self._counted_step()
+                self.graph = graph
+            except RuntimeError as error:
+                warnings.warn(f"{self.stage.name}: the step could not be captured, going on without: {error}", stacklevel=2)
+                self.capture = False
+
+    @contextmanager
+    def _undone(self) -> Any:
+        """Put module and optimiser back to where they were, in place."""
+        module = {name: tensor.clone() for name, tensor in self.stage.module.state_dict().items()}
+        momentum = {p: state["momentum_buffer"].clone() for p, state in self.optimiser.state.items() if state}
+        yield
+        self.stage.module.load_state_dict(module)
+        for parameter, state in self.optimiser.state.items():
+            buffer = state.get("momentum_buffer")
+            if buffer is not None and parameter in momentum:
+                buffer.copy_(momentum[parameter])
+            elif buffer is not None:
+                buffer.zero_()  # what the first step makes of it is the same as with no buffer
+
+    # -- what a checkpoint holds ---------------------------------------------------------------------------------
+    def state(self) -> dict[str, Tensor]:
+        tensors = {f"module.{name}": tensor for name, tensor in self.stage.module.state_dict().items()}
+        for i, parameter in enumerate(self._parameters()):
+            buffer = self.optimiser.state.get(parameter, {}).get("momentum_buffer")
+            if buffer is not None:
+                tensors[f"momentum.{i}"] = buffer
+        return tensors
+
+    def load_state(self, tensors: Mapping[str, Tensor]) -> None:
+        load_module(self.stage.module, tensors)
+        for i, parameter in enumerate(self._parameters()):
+            buffer = tensors.get(f"momentum.{i}")
+            if buffer is not None:
+                # the parameter's own memory layout, or the first step would compute in another order
+                self.optimiser.state[parameter]["momentum_buffer"] = torch.empty_like(parameter).copy_(buffer)
+
+    def _parameters(self) -> list[Tensor]:
+        return [p for group in self.optimiser.param_groups for p in group["params"]]
+
+
+def load_module(module: torch.nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    prefix = "module."
+    module.load_state_dict({name[len(prefix) :]: t for name, t in tensors.items() if name.startswith(prefix)})

@@ -1,0 +1,29 @@
+"""Methods: one file each; the registry maps names to them."""
+
+from __future__ import annotations
+
+from importlib.metadata import entry_points
+
+from fscil.methods.decoupled_cosine import DecoupledCosine
+from fscil.methods.finetune import Finetune
+from fscil.methods.limit import Limit
+from fscil.methods.method import Context, Method
+from fscil.naming import choose
+
+METHODS: dict[str, type[Method]] = {"limit": Limit, "decoupled-cosine": DecoupledCosine, "finetune": Finetune}
+
+
+def names() -> list[str]:
+    return sorted({*METHODS, *(point.name for point in entry_points(group="fscil.methods"))})
+
+
+def get(name: str) -> type[Method]:
+    """The method of that name, ours or one that another package registers under the entry point fscil.methods."""
+    choose(name, names(), "method")
+    if name in METHODS:
+        return METHODS[name]
+    (point,) = entry_points(group="fscil.methods", name=name)
+    return point.load()  # type: ignore[no-any-return]
+
+
+__all__ = ["METHODS", "Context", "Method", "get", "names"]

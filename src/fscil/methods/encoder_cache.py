@@ -1,0 +1,114 @@
+"""Pre-trained encoders are kept and used again by every method and run that would train the same one."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
+from torch import nn
+
+import fscil
+from fscil.engine import Engine
+from fscil.engine.checkpoint import load_tensors, save_tensors
+from fscil.errors import UserError
+from fscil.methods.method import Context
+
+# what decides about the weights that come out of pre-training
+CODE = ("encoders", "augment", "engine/stepper.py", "engine/seeds.py", "engine/schedule.py", "methods/pretrain.py")
+
+
+def cache_folder() -> Path:
+    """FSCIL_CACHE, or the user's cache folder. FSCIL_CACHE=off turns the cache off."""
+    if chosen := os.environ.get("FSCIL_CACHE"):
+        return Path(chosen)
+    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "fscil"
+
+
+@cache
+def code_version() -> str:
+    """A digest of the source behind pre-training: another version of it trains another encoder."""
+    package = Path(fscil.__file__).parent
+    files = sorted(f for part in CODE for f in ([package / part] if part.endswith(".py") else (package / part).glob("*.py")))
+    return hashlib.sha256(b"".join(f.read_bytes() for f in files)).hexdigest()[:16]
+
+
+def key(settings: dict[str, Any], context: Context) -> str:
+    engine = context.engine
+    facts = {
+        "settings": settings,
+        "data": context.data_checksum,
+        "seed": engine.seed,
+        "code": code_version(),
+        "precision": f"{engine.device.type}-{'bfloat16' if engine.bfloat16 else 'float32'}",
+    }
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:24]
+
+
+@dataclass
+class Entry:
+    path: Path
+    engine: Engine
+
+    def load(self, network: nn.Module) -> bool:
+        """Fill the network if the cache has it; the stage then counts with its original seconds."""
+        if not self.path.exists():
+            return False
+        tensors, about = load_tensors(self.path)
+        network.load_state_dict(tensors)
+        self.engine.seconds["pretrain"] = {"seconds": about["seconds"], "cached": True}
+        self.engine.captured.append(about["captured"])
+        return True
+
+    def save(self, network: nn.Module) -> None:
+        about = {"seconds": self.engine.seconds["pretrain"]["seconds"], "captured": self.engine.captured[-1]}
+        try:
+            save_tensors(self.path, network.state_dict(), about)
+        except UserError as error:  # a run is worth more than its cache
+            self.engine.console.print(f"the encoder was not cached: {error}")
+
+
+class NoEntry(Entry):
+    def load(self, network: nn.Module) -> bool:
+        return False
+
+    def save(self, network: nn.Module) -> None:
+        pass
+
+
+@contextmanager
+def entry(settings: dict[str, Any], context: Context) -> Iterator[Entry]:
+    """The cache's entry for these settings, locked: of several runs that need one encoder, one trains it."""
+    folder = cache_folder()
+    if str(folder) == "off":
+        yield NoEntry(folder, context.engine)
+        return
+    path = folder / "encoders" / f"{key(settings, context)}.safetensors"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        context.engine.console.print(f"no cache: {path.parent} cannot be made")
+        yield NoEntry(folder, context.engine)
+        return
+    lock = FileLock(path.with_suffix(".lock"))
+    if lock_is_taken(lock):
+        context.engine.console.print("waiting for another run that trains the same encoder")
+    with lock:
+        yield Entry(path, context.engine)
+
+
+def lock_is_taken(lock: FileLock) -> bool:
+    try:
+        with lock.acquire(timeout=0):
+            return False
+    except TimeoutError:
+        return True
+
+

@@ -1,0 +1,143 @@
+"""What meta-training learns from: the images of fake tasks, or, for a fixed encoder, their embeddings.
+
+A step's items stand in one row: the supports, then for each phase the queries of old classes and of new ones.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from fscil.augment import Augment
+from fscil.benchmark import Session
+from fscil.encoders import Encoder
+from fscil.engine.stage import Batch
+from fscil.episodes import FakeTasks, TaskShape, class_members, sample_fake_tasks
+
+
+def sizes(shape: TaskShape, base_classes: int) -> list[int]:
+    """How many items of a step are supports, old queries 1, new queries 1, old queries 2, ..."""
+    found = [shape.phases * shape.way * shape.shot]
+    for c in range(1, shape.phases + 1):
+        found += [shape.old(base_classes) * shape.queries, c * shape.way * shape.queries]
+    return found
+
+
+def query_labels(shape: TaskShape, base_classes: int, device: torch.device) -> list[Tensor]:
+    """Per phase, the classifier row that each query belongs to: rows are in the order of the queries' classes."""
+    old = shape.old(base_classes)
+    rows = [torch.arange(old + c * shape.way, device=device) for c in range(1, shape.phases + 1)]
+    return [r.repeat_interleave(shape.queries) for r in rows]
+
+
+def blend(images: Tensor) -> Tensor:
+    """uint8 [..., parents, 3, h, w] -> the mean of the parents' images"""
+    return images.to(torch.float32).mean(-4).round_().to(torch.uint8)
+
+
+def task_images(tasks: FakeTasks, session: Session, augmentation: Augment, generator: torch.Generator) -> Batch:
+    """Augmented images of every step, uint8 [steps, items, 3, h, w]."""
+
+    def take(index: Tensor) -> Tensor:
+        pictures = augmentation(session.images[index.flatten()], generator)
+        return pictures.unflatten(0, (len(index), -1))
+
+    def take_blended(index: Tensor) -> Tensor:
+        parents = index.shape[-1]
+        pictures = take(index)
+        return pictures if parents == 1 else blend(pictures.unflatten(1, (-1, parents)))
+
+    parts = [take_blended(tasks.supports)]
+    for old, new in zip(tasks.old_queries, tasks.new_queries, strict=True):
+        parts += [take(old), take_blended(new)]
+    return {"images": torch.cat(parts, 1), "old_classes": tasks.old_classes}
+
+
+class ImageTasks:
+    """Fake tasks as images, for an encoder that learns."""
+
+    def __init__(self, session: Session, shape: TaskShape, augmentation: Augment) -> None:
+        self.session, self.shape, self.augmentation = session, shape, augmentation
+        self.members, self.counts = class_members(session.labels, len(session.classes))
+        shape.check(self.counts)
+
+    def sample(self, steps: int, generator: torch.Generator) -> Batch:
+        tasks = sample_fake_tasks(self.members, self.counts, self.shape, steps, generator)
+        return task_images(tasks, self.session, self.augmentation, generator)
+
+
+class EmbeddingTasks:
+    """Fake tasks as embeddings that were computed once, for an encoder that stays fixed.
+
+    Blends cannot be made of embeddings, so a pool of blended classes is encoded in advance. Their images come from one
+    half of each class and the queries of old classes from the other, so that no query is a support.
+    """
+
+    POOL, BLENDS = 240, 16  # blended classes in the pool, and images of each
+
+    def __init__(
+        self, session: Session, shape: TaskShape, augmentation: Augment, encoder: Encoder, generator: torch.Generator
+    ) -> None:
+        self.shape = shape
+        members, self.counts = class_members(session.labels, len(session.classes))
+        shape.check(self.counts)
+        self.embeddings = encoder.embed(augmentation(session.images, generator))
+        self.members = members
+        if shape.mixed:
+            half = int(self.counts.min()) // 2
+            needed = max(shape.shot, shape.queries)
+            if half < needed:
+                raise shape_too_large(shape, half)
+            self.pool = self._encode_pool(session, members[:, :half], augmentation, encoder, generator)
+            self.members, self.counts = members[:, half : 2 * half], torch.full_like(self.counts, half)
+
+    def _encode_pool(
+        self, session: Session, members: Tensor, augmentation: Augment, encoder: Encoder, generator: torch.Generator
+    ) -> Tensor:
+        """Embeddings of blended images [pool, blends, d]."""
+        device = members.device
+        pool, blends = self.POOL, max(self.BLENDS, self.shape.shot + 2 * self.shape.queries)
+        pairs = torch.rand(pool, len(members), device=device, generator=generator).argsort(1)[:, :2]
+        place = torch.randint(members.shape[1], (pool, blends, 2), device=device, generator=generator)
+        index = members[pairs[:, None, :], place]
+        pictures = augmentation(session.images[index.flatten()], generator).unflatten(0, index.shape)
+        return encoder.embed(blend(pictures).flatten(0, 1)).unflatten(0, (pool, blends))
+
+    def sample(self, steps: int, generator: torch.Generator) -> Batch:
+        if not self.shape.mixed:
+            tasks = sample_fake_tasks(self.members, self.counts, self.shape, steps, generator)
+            parts = [tasks.supports]
+            for old, new in zip(tasks.old_queries, tasks.new_queries, strict=True):
+                parts += [old, new]
+            index = torch.cat([part.flatten(1) for part in parts], 1)
+            return {"embeddings": self.embeddings[index], "old_classes": tasks.old_classes}
+        return self._sample_mixed(steps, generator)
+
+    def _sample_mixed(self, steps: int, generator: torch.Generator) -> Batch:
+        C, N, K, Kq = self.shape.phases, self.shape.way, self.shape.shot, self.shape.queries
+        device = self.members.device
+        pool, blends, _ = self.pool.shape
+        classes, half = self.members.shape
+        new = torch.rand(steps, pool, device=device, generator=generator).argsort(1)[:, : C * N]
+        ranking = torch.rand(steps, C * N, blends, device=device, generator=generator).argsort(2)
+
+        def new_items(which: slice, places: slice) -> Tensor:
+            return self.pool[new[:, which, None], ranking[:, which, places]].flatten(1, 2)
+
+        parts = [new_items(slice(None), slice(0, K))]
+        for c in range(1, C + 1):
+            place = torch.rand(steps, classes, half, device=device, generator=generator).topk(Kq, dim=2).indices
+            asked = self.members[torch.arange(classes, device=device)[:, None], place]
+            first = K + (c - 1) * Kq if K + c * Kq <= blends else K
+            parts += [self.embeddings[asked].flatten(1, 2), new_items(slice(0, c * N), slice(first, first + Kq))]
+        old = torch.arange(classes, device=device).expand(steps, -1)
+        return {"embeddings": torch.cat(parts, 1), "old_classes": old}
+
+
+def shape_too_large(shape: TaskShape, half: int) -> Exception:
+    from fscil.errors import UserError
+
+    return UserError(
+        f"blended fake classes take half of a base class's images ({half}), fewer than {shape.shot} shots or "
+        f"{shape.queries} queries; set fake_classes=base or lower fake_shot"
+    )

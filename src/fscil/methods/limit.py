@@ -1,0 +1,183 @@
+"""LIMIT: meta-train on fake incremental tasks, calibrate old rows, new prototypes and the query together.
+
+Zhou et al., "Few-Shot Class-Incremental Learning by Sampling Multi-Phase Tasks", TPAMI 2023; equations by its labels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fscil.benchmark import Session
+from fscil.calibrators import Transformer
+from fscil.encoders import Encoder
+from fscil.engine import Stage, seed_for
+from fscil.engine.schedule import decay_every
+from fscil.engine.seeds import generator_for
+from fscil.engine.stage import Batch, ParameterGroup
+from fscil.episodes import TaskShape
+from fscil.methods.cosine_network import CosineNetwork, class_means
+from fscil.methods.decoupled_cosine import PrototypeMethod
+from fscil.methods.fake_tasks import EmbeddingTasks, ImageTasks, query_labels, sizes
+from fscil.methods.pretrain import PretrainSettings, build_augmentation, epoch_batches, pretrain
+from fscil.settings import setting
+
+
+@dataclass(frozen=True)
+class LimitSettings(PretrainSettings):
+    tasks: str = setting("fake", "what calibration learns from: fake tasks, or plain base batches (an ablation: nothing is replaced and the calibrator alone learns)", choices=("fake", "plain"))  # fmt: skip
+    fake_phases: int = setting(2, "C, the paper's", least=1)
+    fake_way: int = setting(5, "N^, as in the real sessions", least=1)
+    fake_shot: int = setting(5, "K^, as in the real sessions", least=1)
+    fake_queries: int = setting(2, "K' of every class seen; the paper only says that it can be large", least=1)
+    fake_classes: str = setting("mixed", "fake new classes are base classes (the paper), or blends of two: those lie among the base rows, as real new classes do, so the calibrator learns to defend them", choices=("base", "mixed"))  # fmt: skip
+    rows: str = setting("blend", "base classes' classifier rows before meta-training: trained (the paper), class means, or the sum of both at equal norm, which keeps old classes as means do and lifts new ones as trained rows do", choices=("trained", "means", "blend"))  # fmt: skip
+    logits: str = setting("cosine", "inner product (the paper) or scale * cosine, as in pre-training", choices=("inner", "cosine"))  # fmt: skip
+    dropout: float = setting(0.5, "in the calibrator, the paper's", least=0)
+    meta_steps: int = setting(2000, "iterations; the paper does not say", least=1)
+    meta_batch_steps: int = setting(50, "iterations whose fake tasks are sampled and augmented together", least=1)
+    encoder_lr: float = setting(2e-4, "the paper's; 0 fixes the encoder and embeds the base session once", least=0)
+    rows_lr: float = setting(2e-4, "the paper's", least=0)
+    calibrator_lr: float = setting(2e-2, "it starts from nothing, so it learns faster than what is pre-trained", least=0)  # fmt: skip
+    halve_every: int = setting(1000, "iterations after which all learning rates are halved, the paper's; 0 for never", least=0)  # fmt: skip
+    meta_augmentation: str = setting("basic", "of fake tasks: prototypes of real classes see no AutoAugment either", choices=("none", "basic", "autoaug"))  # fmt: skip
+    bn: str = setting("frozen", "BN statistics while meta-training: of the base session, or of each fake task", choices=("frozen", "batch"))  # fmt: skip
+    base_margin: float = setting(0.0, "subtracted from base classes' logits, for the sake of new classes; 0 in the paper")  # fmt: skip
+
+
+class LimitNetwork(CosineNetwork):
+    def __init__(self, encoder: Encoder, rows: Tensor, calibrator: Transformer) -> None:
+        super().__init__(encoder, rows)
+        self.calibrator = calibrator
+
+
+class Limit(PrototypeMethod):
+    Settings: ClassVar[type] = LimitSettings
+    settings: LimitSettings
+    network: LimitNetwork
+
+    def learn_base(self, session: Session) -> None:
+        pretrained = pretrain(session, self.settings, self.context)
+        self.base_classes = len(session.classes)
+        torch.manual_seed(seed_for(self.engine.seed, "calibrator"))
+        cosine = self.settings.logits == "cosine"
+        calibrator = Transformer(
+            pretrained.encoder.dim,
+            dropout=self.settings.dropout,
+            cosine=cosine,
+            scale=self.settings.scale if cosine else 1.0,
+        )
+        self.network = LimitNetwork(pretrained.encoder, self._initial_rows(pretrained, session), calibrator)
+        self.network.to(self.engine.device)
+        self._meta_train(session)
+
+    def _initial_rows(self, pretrained: CosineNetwork, session: Session) -> Tensor:
+        trained = pretrained.rows.detach().clone()
+        if self.settings.rows == "trained":
+            return trained
+        means = class_means(pretrained.encoder.embed(session.images), session.labels, session.classes)
+        if self.settings.rows == "means":
+            return means
+        return (means + F.normalize(trained, dim=1) * means.norm(dim=1, keepdim=True)) / 2
+
+    # -- Algorithm 2 ---------------------------------------------------------------------------------------------
+    def _meta_train(self, session: Session) -> None:
+        """Solve Eq. (9) over encoder, classifier rows and calibrator."""
+        settings, network, engine = self.settings, self.network, self.engine
+        learning_rates = {
+            network.encoder: settings.encoder_lr if settings.tasks == "fake" else 0.0,
+            network.calibrator: settings.calibrator_lr,
+        }
+        groups = [ParameterGroup(list(module.parameters()), lr) for module, lr in learning_rates.items() if lr > 0]
+        if settings.rows_lr > 0 and settings.tasks == "fake":
+            groups.append(ParameterGroup([network.rows], settings.rows_lr))
+        learning = {id(p) for group in groups for p in group.parameters}
+        for parameter in network.parameters():
+            parameter.requires_grad_(id(parameter) in learning)
+
+        network.train()
+        if settings.bn == "frozen" or learning_rates[network.encoder] == 0:
+            network.encoder.eval()
+        steps = min(settings.meta_batch_steps, settings.meta_steps)
+        prepare, loss = self._fake_tasks(session, steps) if settings.tasks == "fake" else self._plain(session, steps)
+        engine.train(
+            Stage(
+                name="meta-train",
+                module=network,
+                groups=groups,
+                schedule=decay_every(settings.halve_every),
+                segments=-(-settings.meta_steps // steps),
+                steps=steps,
+                prepare=prepare,
+                loss=loss,
+                momentum=settings.momentum,
+                weight_decay=settings.weight_decay,
+                nesterov=settings.nesterov,
+            )
+        )
+        network.requires_grad_(False).eval()
+
+    def _fake_tasks(self, session: Session, steps: int):  # type: ignore[no-untyped-def]
+        settings, network, engine = self.settings, self.network, self.engine
+        shape = TaskShape(
+            settings.fake_phases, settings.fake_way, settings.fake_shot, settings.fake_queries,
+            mixed=settings.fake_classes == "mixed",
+        )  # fmt: skip
+        augmentation = build_augmentation(settings, settings.meta_augmentation, session.images.shape[-1])
+        source: ImageTasks | EmbeddingTasks
+        if settings.encoder_lr > 0:
+            source = ImageTasks(session, shape, augmentation)
+        else:
+            generator = generator_for(engine.device, engine.seed, "embeddings")
+            source = EmbeddingTasks(session, shape, augmentation, network.encoder, generator)
+        labels = query_labels(shape, self.base_classes, engine.device)
+        parts = sizes(shape, self.base_classes)
+
+        def prepare(segment: int) -> Batch:
+            return source.sample(steps, generator_for(engine.device, engine.seed, "meta-train", segment))
+
+        def loss(batch: Batch) -> Tensor:
+            embeddings = network.encoder(batch["images"]) if "images" in batch else batch["embeddings"]
+            supports, *queries = embeddings.split(parts)
+            prototypes = supports.view(shape.phases, shape.way, shape.shot, -1).mean(2)  # Eq. (prototype)
+            W = network.rows.index_select(0, batch["old_classes"])
+            total = torch.zeros((), device=engine.device)
+            for c in range(shape.phases):
+                W = torch.cat([W, prototypes[c]])  # Eq. (5): prototypes of earlier phases stay
+                asked = torch.cat(queries[2 * c : 2 * c + 2])
+                total = total + F.cross_entropy(network.calibrator(W, asked), labels[c])
+            return total  # Eq. (9): the sum over the phases
+
+        return prepare, loss
+
+    def _plain(self, session: Session, steps: int):  # type: ignore[no-untyped-def]
+        """The ablation's "+ calibration": ordinary base batches, calibrated with the rows as they are."""
+        settings, network, engine = self.settings, self.network, self.engine
+        augmentation = build_augmentation(settings, settings.meta_augmentation, session.images.shape[-1])
+        per_epoch = max(1, len(session.labels) // settings.batch)
+
+        def prepare(segment: int) -> Batch:
+            generator = generator_for(engine.device, engine.seed, "meta-train", segment)
+            epochs = [epoch_batches(session, settings.batch, augmentation, generator) for _ in range(-(-steps // per_epoch))]
+            return {key: torch.cat([epoch[key] for epoch in epochs])[:steps] for key in epochs[0]}
+
+        def loss(batch: Batch) -> Tensor:
+            with torch.no_grad():
+                embeddings = network.encoder(batch["images"])
+            return F.cross_entropy(network.calibrator(network.rows, embeddings), batch["labels"])
+
+        return prepare, loss
+
+    # -- inference -----------------------------------------------------------------------------------------------
+    @torch.no_grad()
+    def classify(self, embeddings: Tensor) -> Tensor:
+        """Calibrate every query with all rows seen so far, as in meta-training."""
+        self.network.calibrator.eval()
+        parts = [self.network.calibrator(self.network.rows, part) for part in embeddings.split(256)]
+        logits = torch.cat(parts)
+        logits[:, : self.base_classes] -= self.settings.base_margin
+        return logits

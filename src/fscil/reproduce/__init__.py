@@ -1,0 +1,23 @@
+"""The paper's tables and figures, one file each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+
+from fscil import runs
+from fscil.naming import choose
+from fscil.reproduce import ablation
+
+TABLES = {"ablation": ablation}
+
+
+def names() -> dict[str, str]:
+    return {name: module.TITLE for name, module in TABLES.items()}
+
+
+def reproduce(
+    name: str, seeds: int, overrides: Sequence[str], where: runs.Where, out: Console, progress: Console
+) -> None:
+    TABLES[choose(name, TABLES, "table or figure")].reproduce(seeds, overrides, where, out, progress)

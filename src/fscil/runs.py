@@ -1,0 +1,174 @@
+"""Runs: one method on one benchmark with one seed, and the folder that holds all of it."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from torch import Tensor
+
+import fscil
+from fscil import datasets, methods
+from fscil.benchmark import Benchmark, validation_benchmark
+from fscil.config import Config, read_config, to_toml
+from fscil.engine import Engine
+from fscil.engine.checkpoint import save_tensors
+from fscil.errors import UserError
+from fscil.files import write_atomically
+from fscil.metrics import summarise
+from fscil.model_folder import save_model
+from fscil.protocol import run_sessions, run_trials
+from fscil.report.html import write_report
+from fscil.results import Result, Trial, read_result, write_result
+
+
+@dataclass(frozen=True)
+class Where:
+    """Where a run computes, reads and writes."""
+
+    device: torch.device
+    folder: Path
+    root: Path | None = None  # of the datasets
+    checkpoint_seconds: float = 20.0
+    command: str = ""
+
+
+def choose_device(name: str | None) -> torch.device:
+    if name not in (None, "cpu", "cuda"):
+        raise UserError(f"unknown device {name!r}: it is cpu or cuda")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise UserError("no CUDA device is available here; leave out --device cuda, or install a CUDA build of torch")
+    return torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
+
+
+def start(config: Config, where: Where, console: Console) -> Result:
+    """A new run in a folder that holds nothing of another one."""
+    path = where.folder / "config.toml"
+    if path.exists():
+        raise UserError(f"{where.folder} already holds a run; go on with --resume {where.folder}, or choose another --out")
+    write_atomically(path, to_toml(config).encode())
+    return execute(config, where, console)
+
+
+def resume(where: Where, console: Console) -> Result:
+    """Finish an interrupted run; a finished one is read, not repeated."""
+    config = read_config(where.folder / "config.toml")
+    if (where.folder / "result.json").exists():
+        return read_result(where.folder)
+    return execute(config, where, console)
+
+
+def finish(config: Config, where: Where, console: Console) -> Result:
+    """Start, go on with, or just read a run, whatever its folder needs; it must be a run of this very configuration."""
+    path = where.folder / "config.toml"
+    if not path.exists():
+        return start(config, where, console)
+    if read_config(path).hash != config.hash:
+        raise UserError(f"{where.folder} holds a run with other settings; choose another --out or delete that folder")
+    return resume(where, console)
+
+
+def load_benchmark(config: Config, root: Path | None, trial: int | None = None) -> Benchmark:
+    options = config.dataset_options()
+    options = options if trial is None else replace(options, trial=trial)
+    benchmark = datasets.get(config.benchmark).load(options, datasets.data_root(root))
+    if config.run_settings().validation == "classes":
+        benchmark = validation_benchmark(benchmark)
+    return benchmark
+
+
+def execute(config: Config, where: Where, console: Console) -> Result:
+    started = time.perf_counter()
+    run = config.run_settings()
+    benchmark = load_benchmark(config, where.root).to(where.device)
+    for warning in benchmark.warnings:
+        console.print(f"warning: {warning}", highlight=False)
+    engine = Engine(
+        device=where.device,
+        seed=config.seed,
+        folder=where.folder,
+        bfloat16=where.device.type == "cuda" and run.precision == "auto",
+        checkpoint_seconds=where.checkpoint_seconds,
+        console=console,
+    )
+    engine.seconds["read"] = {"seconds": round(time.perf_counter() - started, 3), "cached": False}
+    context = methods.Context(engine, benchmark.mean, benchmark.std, session_checksum(benchmark))
+    method = methods.get(config.method)(config.method_settings(), context)
+    method.learn_base(benchmark.sessions[0])
+
+    evaluation = time.perf_counter()
+    engine.log.rewind("session", -1)
+
+    def on_session(i: int, predictions: Tensor, labels: Tensor) -> None:
+        seen = predictions >= 0
+        accuracy = 100 * float((predictions == labels.cpu())[seen].float().mean())
+        engine.log.write({"stage": "session", "segment": i, "scope": engine.scope, "accuracy": round(accuracy, 3)})
+
+    trials: list[Trial] = []
+    if run.trials:
+        draws = redraws(config, where, run.trials)
+        for trial, predictions in run_trials(method, draws, on_session):
+            summary = summarise_run(benchmark, predictions)
+            trials.append({"trial": trial, "accuracy": summary["accuracy"], "harmonic_mean": summary["harmonic_mean"]})
+    predictions = run_sessions(method, benchmark, on_session)
+    engine.seconds["sessions"] = {"seconds": round(time.perf_counter() - evaluation, 3), "cached": False}
+
+    result = Result(
+        method=config.method,
+        preset=config.preset,
+        benchmark=benchmark.name,
+        augmentation=str(config.settings.get("augmentation", "none")),
+        seed=config.seed,
+        trial=int(config.options.get("trial", 1)),
+        **summarise_run(benchmark, predictions),  # type: ignore[arg-type]
+        seconds={name: {"seconds": s["seconds"], "cached": s["cached"]} for name, s in engine.seconds.items()},
+        captured=bool(engine.captured) and all(engine.captured),
+        parameters={
+            "inference": sum(p.numel() for p in method.network.parameters()),
+            "training_only": method.training_only_parameters(),
+        },
+        exemplars=method.exemplars_per_class * len(benchmark.class_names),
+        weights="none",
+        warnings=list(benchmark.warnings),
+        note=config.note,
+        config_hash=config.hash,
+        command=where.command,
+        versions={"fscil": fscil.__version__, "torch": torch.__version__, "python": platform.python_version(),
+                  **{name: version(name) for name in ("torchvision", "numpy")}},
+        device=torch.cuda.get_device_name() if where.device.type == "cuda" else f"cpu, {torch.get_num_threads()} threads",
+        split_checksum=benchmark.split_checksum,
+        class_names=list(benchmark.class_names),
+        classes_per_session=[len(session.classes) for session in benchmark.sessions],
+        trials=trials,
+    )  # fmt: skip
+    kept = {"labels": benchmark.test_labels.to(torch.int32), "predictions": predictions.to(torch.int32)}
+    save_tensors(where.folder / "predictions.safetensors", kept, {"benchmark": benchmark.name})
+    save_model(method, config, result, where.folder / "model")
+    write_report([result], where.folder / "report.html")
+    write_result(result, where.folder / "result.json")  # last: its presence says that the run is complete
+    return result
+
+
+def summarise_run(benchmark: Benchmark, predictions: Tensor) -> dict[str, object]:
+    sizes = [len(session.classes) for session in benchmark.sessions]
+    return dict(summarise(benchmark.test_labels.cpu().numpy(), predictions.numpy(), sizes))
+
+
+def redraws(config: Config, where: Where, trials: int) -> Iterator[tuple[int, Benchmark]]:
+    for trial in range(1, trials + 1):
+        yield trial, load_benchmark(config, where.root, trial).to(where.device)
+
+
+def session_checksum(benchmark: Benchmark) -> str:
+    """What the base session is made of, to the pixel: the cache of encoders must not mix two of them up."""
+    base = benchmark.sessions[0]
+    digest = hashlib.sha256(base.images.cpu().contiguous().numpy().data)
+    digest.update(base.labels.cpu().contiguous().numpy().data)
+    return digest.hexdigest()
