@@ -1,0 +1,48 @@
+"""Datasets by name. Other packages add theirs as entry points of the group `fscil.datasets`."""
+
+from __future__ import annotations
+
+import difflib
+from importlib.metadata import EntryPoint, entry_points
+
+from fscil.datasets import cifar100, digits, folder, glyphs
+from fscil.datasets.registry import Dataset, data_root
+from fscil.errors import UserError
+
+__all__ = ["Dataset", "data_root", "get", "names"]
+
+GROUP = "fscil.datasets"
+BUILT_IN = {each.name: each for each in (glyphs.DATASET, digits.DATASET, cifar100.DATASET, folder.DATASET)}
+
+
+def names() -> list[str]:
+    """The built-in datasets, then those of other packages by name; a built-in name cannot be taken over."""
+    return [*BUILT_IN, *sorted(_of_other_packages())]
+
+
+def get(name: str) -> Dataset:
+    if name in BUILT_IN:
+        return BUILT_IN[name]
+    others = _of_other_packages()
+    if name in others:
+        return _load_entry_point(others[name])
+    known = names()
+    near = difflib.get_close_matches(name.casefold(), known, n=1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    raise UserError(f"there is no dataset {name!r}; {hint}known: {', '.join(known)}")
+
+
+def _of_other_packages() -> dict[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=GROUP) if point.name not in BUILT_IN}
+
+
+def _load_entry_point(point: EntryPoint) -> Dataset:
+    try:
+        dataset: object = point.load()
+    except Exception as error:  # whatever another package's import raises, the user needs to know whose it is
+        raise UserError(
+            f"dataset {point.name!r} of {point.value} cannot be imported ({error}); reinstall that package"
+        ) from error
+    if not isinstance(dataset, Dataset):
+        raise UserError(f"dataset {point.name!r}: {point.value} is no fscil.datasets.Dataset; ask its authors")
+    return dataset

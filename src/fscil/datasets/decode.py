@@ -1,0 +1,78 @@
+"""Image files of any kind to small uint8 tensors."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image, ImageOps
+from torch import Tensor
+
+from fscil.errors import UserError
+
+
+def decode_files(paths: Sequence[Path], size: int) -> tuple[Tensor, list[str]]:
+    """Images uint8 [n, 3, size, size] and the SHA-256 of every file. Pillow decodes outside the interpreter's lock."""
+    images = torch.empty(len(paths), 3, size, size, dtype=torch.uint8)
+    digests: list[str] = []
+    with ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
+        for i, (pixels, digest) in enumerate(pool.map(lambda path: _decode_file(path, size), paths)):
+            images[i] = torch.from_numpy(pixels).permute(2, 0, 1)
+            digests.append(digest)
+    return images, digests
+
+
+def _decode_file(path: Path, size: int) -> tuple[NDArray[np.uint8], str]:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror}); check the file and its permissions") from error
+    return decode(data, size, str(path)), hashlib.sha256(data).hexdigest()
+
+
+def decode(data: bytes, size: int, name: str) -> NDArray[np.uint8]:
+    """The middle square of an image, size x size: uint8 [size, size, 3]. What the bytes are decides, not the name.
+
+    This is "short side to size, then centre crop" in one step, so that a very long picture is never blown up.
+    """
+    try:
+        with Image.open(io.BytesIO(data)) as image:
+            _refuse_bomb(image)
+            image.draft(None, (2 * size, 2 * size))  # lets JPEG skip detail nobody will see
+            upright = _as_rgb(ImageOps.exif_transpose(image))
+    except UserError as error:
+        raise UserError(f"{name} {error}") from error
+    except Image.DecompressionBombError as error:
+        raise UserError(f"{name} has too many pixels to be decoded safely; make it smaller or remove it") from error
+    except Exception as error:  # Pillow's decoders raise nearly anything on damaged files
+        raise UserError(f"{name} cannot be read as an image; replace or remove it") from error
+    width, height = upright.size
+    side = min(width, height)
+    left, top = (width - side) / 2, (height - side) / 2
+    box = (left, top, left + side, top + side)
+    return np.array(upright.resize((size, size), Image.Resampling.BILINEAR, box=box))
+
+
+def _refuse_bomb(image: Image.Image) -> None:
+    """Pillow only warns between one and two times its limit; a folder of unknown images is better held to it."""
+    limit = Image.MAX_IMAGE_PIXELS
+    if limit is not None and image.width * image.height > limit:
+        raise UserError(f"has {image.width} x {image.height} pixels, more than can be decoded safely; make it smaller")
+
+
+def _as_rgb(image: Image.Image) -> Image.Image:
+    """Transparent parts become white; 16-bit greys keep their range."""
+    if image.mode.startswith("I"):
+        grey = np.asarray(image).astype(np.float32) / 257
+        image = Image.fromarray(grey.round().clip(0, 255).astype(np.uint8))
+    if "A" in image.getbands() or "transparency" in image.info:
+        image = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
+    return image.convert("RGB")

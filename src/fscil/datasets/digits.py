@@ -1,0 +1,86 @@
+"""digits: scikit-learn's small handwritten digits, embedded and real; a benchmark for the first minute."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch.nn.functional import interpolate
+
+from fscil.benchmark import Benchmark, split
+from fscil.datasets.registry import Dataset
+from fscil.errors import UserError
+
+SIZE = 32
+BASE_CLASSES, WAYS, SHOTS = 4, [2, 2, 2], [5, 5, 5]
+MEAN, STD = (0.305, 0.305, 0.305), (0.325, 0.325, 0.325)  # of all 1797 enlarged pictures
+
+
+@dataclass(frozen=True)
+class DigitsOptions:
+    trial: int = 1
+
+
+def load(options: DigitsOptions, root: Path | None = None) -> Benchmark:
+    """The first two thirds of every digit's pictures are for training, the rest for testing.
+
+    The pictures come writer by writer, so that most test writers are new ones.
+    """
+    from sklearn.datasets import load_digits
+
+    source = load_digits()
+    labels = torch.from_numpy(source.target).long()
+    grey = torch.from_numpy(source.images).float()[:, None] * (255 / 16)  # [n, 1, 8, 8]
+    enlarged = interpolate(grey, size=(SIZE, SIZE), mode="bilinear", align_corners=False)
+    images = enlarged.round().clamp(0, 255).to(torch.uint8).expand(-1, 3, -1, -1).contiguous()
+    train: list[int] = []
+    test: list[int] = []
+    for label in range(10):
+        rows = torch.nonzero(labels == label).flatten().tolist()
+        cut = len(rows) * 2 // 3
+        train += rows[:cut]
+        test += rows[cut:]
+    train.sort()
+    test.sort()
+    digest = hashlib.sha256(source.images.astype("u1").tobytes() + source.target.astype("u1").tobytes())
+    return split(
+        "digits",
+        [str(digit) for digit in range(10)],
+        images[train],
+        labels[train],
+        train,
+        images[test],
+        labels[test],
+        base_classes=BASE_CLASSES,
+        ways=WAYS,
+        shots=SHOTS,
+        trial=options.trial,
+        mean=MEAN,
+        std=STD,
+        data_checksum=digest.hexdigest()[:16],
+    )
+
+
+def prepare(root: Path | None) -> str:
+    return "digits is part of scikit-learn; nothing to prepare"
+
+
+def verify(root: Path | None) -> list[str]:
+    benchmark = load(DigitsOptions())
+    found = len(benchmark.sessions[0].labels), len(benchmark.test_labels)
+    if found != (479, 602):
+        raise UserError(f"digits: {found[0]} base and {found[1]} test pictures, not 479 and 602; update scikit-learn")
+    return ["ok: 479 base and 602 test pictures of 10 digits"]
+
+
+DATASET = Dataset(
+    name="digits",
+    description="handwritten digits of scikit-learn, embedded: 4 base classes + 3 x 2-way 5-shot, 32 px",
+    options=DigitsOptions,
+    load=load,
+    defaults={"encoder": "resnet20", "augmentation": "basic", "crop": "pad", "flip": False, "cutout": 0},
+    prepare=prepare,
+    verify=verify,
+)

@@ -1,0 +1,213 @@
+"""folder: anyone's own images as a benchmark, from a `class/image` tree or a CSV manifest."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from fscil.benchmark import Benchmark, checksum, split
+from fscil.datasets.decode import decode_files
+from fscil.datasets.folder_index import LAYOUT, Item, read_items
+from fscil.datasets.registry import Dataset
+from fscil.errors import UserError
+
+BASE_SHARE = 0.6
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet
+
+
+@dataclass(frozen=True)
+class FolderOptions:
+    path: str = ""  # a tree of class/image, or a CSV manifest; required
+    base_classes: int = 0  # 0: 60 % of the classes
+    way: int | str = 5  # classes a session; "5,3,2" for sessions that differ
+    shot: int | str = 5  # images a class; "5,3,2" likewise
+    order: str = "name"  # of the classes: name, random, or a text file with one class a line
+    order_seed: int = 1
+    test_share: float = 0.2  # of every class's images, where a manifest does not say
+    size: int = 84
+    trial: int = 1
+
+
+def load(options: FolderOptions, root: Path | None = None) -> Benchmark:
+    path = _locate(options.path, root)
+    _check_options(options)
+    items = read_items(path)
+    names = order_classes(sorted({item.class_name for item in items}), options.order, options.order_seed)
+    base_classes, ways, shots = protocol(len(names), options.base_classes, options.way, options.shot)
+    used = names[: base_classes + sum(ways)]
+    shot_of_class = [max(shots)] * base_classes + [s for way, s in zip(ways, shots, strict=True) for _ in range(way)]
+    train: list[tuple[Item, int]] = []
+    test: list[tuple[Item, int]] = []
+    for label, (name, shot) in enumerate(zip(used, shot_of_class, strict=True)):
+        of_class = [item for item in items if item.class_name == name]
+        for_training, for_test = divide(of_class, options.test_share, shot)
+        train += [(item, label) for item in for_training]
+        test += [(item, label) for item in for_test]
+    images, digests = decode_files([item.path for item, _ in train + test], options.size)
+    return split(
+        "folder",
+        used,
+        images[: len(train)],
+        torch.tensor([label for _, label in train]),
+        [item.key for item, _ in train],
+        images[len(train) :],
+        torch.tensor([label for _, label in test]),
+        base_classes=base_classes,
+        ways=ways,
+        shots=shots,
+        trial=options.trial,
+        mean=MEAN,
+        std=STD,
+        data_checksum=checksum(digests),
+        warnings=_left_out(sorted({item.class_name for item in items} - set(used))),
+    )
+
+
+def order_classes(names: Sequence[str], order: str, seed: int) -> list[str]:
+    """Class names in order of arrival. A file may leave classes out."""
+    if order == "name":
+        return sorted(names)
+    if order == "random":
+        return [names[i] for i in np.random.RandomState(seed).permutation(len(names))]
+    try:
+        lines = Path(order).expanduser().read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, ValueError) as error:
+        raise UserError(f"order={order} is neither name, random nor a readable text file of classes") from error
+    listed = [line.strip() for line in lines if line.strip()]
+    known = {name.strip(): name for name in names}
+    for i, line in enumerate(listed):
+        if line not in known:
+            near = difflib.get_close_matches(line, list(known), n=1)
+            hint = f"did you mean {near[0]!r}?" if near else "correct or remove it"
+            raise UserError(f"{order} names a class {line!r} that has no images; {hint}")
+        if line in listed[:i]:
+            raise UserError(f"{order} names the class {line!r} twice; remove one")
+    return [known[line] for line in listed]
+
+
+def protocol(classes: int, base_classes: int, way: int | str, shot: int | str) -> tuple[int, list[int], list[int]]:
+    """Base classes, then way and shot of every session. A single way repeats; the last session takes what is left."""
+    base = base_classes or max(1, int(classes * BASE_SHARE))
+    rest = classes - base
+    if rest < 1:
+        raise UserError(
+            f"folder: {classes} classes are too few for {base} base classes and a session of new ones; "
+            "add classes or lower base_classes"
+        )
+    ways = _numbers("way", way)
+    if len(ways) == 1:
+        ways = [min(ways[0], rest - first) for first in range(0, rest, ways[0])]
+    if sum(ways) > rest:
+        raise UserError(
+            f"folder: {base} base classes and way={way} need {base + sum(ways)} classes, but there are {classes}; "
+            "lower base_classes or way"
+        )
+    shots = _numbers("shot", shot)
+    shots = shots * len(ways) if len(shots) == 1 else shots
+    if len(shots) != len(ways):
+        raise UserError(
+            f"folder: shot={shot} is for {len(shots)} sessions, but there are {len(ways)}; give one for all"
+        )
+    return base, ways, shots
+
+
+def divide(items: Sequence[Item], test_share: float, shot: int) -> tuple[list[Item], list[Item]]:
+    """A class's items for training and for testing, each in their order.
+
+    Where no manifest says, a digest of the name decides, so that new images move few others to the other side.
+    """
+    name = items[0].class_name
+    if items[0].part:
+        train = [item for item in items if item.part == "train"]
+        test = [item for item in items if item.part == "test"]
+        if not test:
+            raise UserError(f"folder: class {name!r} has no row with split test; add one or leave the class out")
+        if len(train) < shot:
+            raise UserError(
+                f"folder: class {name!r} has {len(train)} training images, fewer than its {shot} shots; "
+                "add images, lower shot, or leave the class out"
+            )
+        return train, test
+    if len(items) < shot + 1:
+        raise UserError(
+            f"folder: class {name!r} has {len(items)} images, but {shot} shots and a test image need {shot + 1}; "
+            "add images, lower shot, or leave the class out"
+        )
+    count = max(1, min(round(len(items) * test_share), len(items) - shot))
+    by_digest = sorted(items, key=lambda item: hashlib.sha256(item.key.encode()).digest())
+    chosen = {item.key for item in by_digest[:count]}
+    return [item for item in items if item.key not in chosen], [item for item in items if item.key in chosen]
+
+
+def prepare(root: Path | None) -> str:
+    return f"folder reads your own images, nothing to prepare: {LAYOUT}"
+
+
+def verify(root: Path | None) -> list[str]:
+    """Here the root is the tree or manifest itself: every image is decoded, the default protocol is tried."""
+    if root is None:
+        raise UserError(f"folder: say with --root which folder or manifest to check; {LAYOUT}")
+    benchmark = load(FolderOptions(path=str(root.absolute())))
+    sessions = [len(session.classes) for session in benchmark.sessions]
+    lines = [f"ok: all images of {len(benchmark.class_names)} classes can be read"]
+    lines += [f"ok: {sessions[0]} base classes, then sessions of {', '.join(map(str, sessions[1:]))}"]
+    return lines + [f"warning: {line}" for line in benchmark.warnings]
+
+
+def _locate(named: str, root: Path | None) -> Path:
+    if not named:
+        raise UserError(f"folder: say where the images are with path=...; {LAYOUT}")
+    path = Path(named).expanduser()
+    if root is not None and not path.exists() and (root / path).exists():
+        return root / path
+    return path
+
+
+def _check_options(options: FolderOptions) -> None:
+    if not 0 < options.test_share < 1:
+        raise UserError(f"folder: test_share={options.test_share} must lie between 0 and 1")
+    if not 8 <= options.size <= 1024:
+        raise UserError(f"folder: size={options.size} must be 8 to 1024 pixels")
+    if options.base_classes < 0:
+        raise UserError(f"folder: base_classes={options.base_classes} must be positive, or 0 for 60 % of the classes")
+
+
+def _numbers(option: str, value: int | str) -> list[int]:
+    parts = str(value).split(",")
+    if not all(part.strip().isdecimal() and int(part) > 0 for part in parts):
+        raise UserError(f"folder: {option}={value} must be a positive number, or several such as 5,3,2")
+    return [int(part) for part in parts]
+
+
+def _left_out(names: Sequence[str]) -> list[str]:
+    more = ", ..." if len(names) > 5 else ""
+    return [f"folder: {len(names)} classes are left out: {', '.join(names[:5])}{more}"] if names else []
+
+
+def _encoder_for(options: FolderOptions) -> Mapping[str, object]:
+    return {"encoder": "resnet18" if options.size >= 64 else "resnet20"}
+
+
+DATASET = Dataset(
+    name="folder",
+    description="your own images, a folder per class or a CSV manifest: path=... way=5 shot=5 size=84",
+    options=FolderOptions,
+    load=load,
+    defaults={
+        "encoder": "resnet18",
+        "augmentation": "basic",
+        "crop": "resized",
+        "flip": True,
+        "policy": "imagenet",
+        "cutout": 0,
+    },
+    prepare=prepare,
+    verify=verify,
+    option_defaults=_encoder_for,
+)
