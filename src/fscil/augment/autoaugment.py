@@ -13,17 +13,19 @@ a matrix per image, all pixelwise operations one lookup in a table per image, an
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import Tensor
 
 from fscil.augment.blends import POORER, blend
-from fscil.augment.geometry import MATRICES, identity_matrix, warp
+from fscil.augment.geometry import GEOMETRIC, move
 from fscil.augment.policies import OPERATIONS, draw, policy_table
-from fscil.augment.select import per_image, replace
+from fscil.augment.select import replace
 from fscil.augment.tables import TABLES, apply_table
 
 FILL = 128
-FIRST_TABLE = len(MATRICES)
+FIRST_TABLE = len(GEOMETRIC)
 FIRST_BLEND = FIRST_TABLE + len(TABLES)
 
 
@@ -38,17 +40,9 @@ def auto_augment(images: Tensor, generator: torch.Generator, *, policy: str, fil
 
 def apply_operations(images: Tensor, operation: Tensor, magnitude: Tensor, fill: int = FILL) -> Tensor:
     """One operation per image: its number in OPERATIONS (int64 [n], NO_OPERATION for none) and its magnitude [n]."""
-
-    def move(images: Tensor, operation: Tensor, magnitude: Tensor) -> Tensor:
-        matrix = identity_matrix(len(images), magnitude)
-        for name, matrix_of in MATRICES.items():
-            here = per_image(operation == OPERATIONS.index(name), 3)
-            matrix = torch.where(here, matrix_of(magnitude, *images.shape[-2:]), matrix)
-        return warp(images, matrix, fill)
-
     geometric = (operation >= 0) & (operation < FIRST_TABLE)
     tabled = (operation >= FIRST_TABLE) & (operation < FIRST_BLEND)
-    images = replace(images, geometric, move, images, operation, magnitude)
+    images = replace(images, geometric, partial(move, fill=fill), images, operation, magnitude)
     images = replace(images, tabled, _look_up, images, operation, magnitude)
     return replace(images, operation >= FIRST_BLEND, _mix, images, operation, magnitude)
 

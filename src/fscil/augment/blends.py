@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from fscil.augment.select import per_image
-from fscil.augment.tables import grey
+from fscil.augment.tables import grey, to_bytes
 
 
 def blend(images: Tensor, poorer: Tensor, change: Tensor) -> Tensor:
     """images + change * (images - poorer) in whole grey levels; poorer is float32, change [n]."""
     pixels = images.float()
-    return torch.addcmul(pixels, pixels - poorer, per_image(change)).clamp_(0, 255).to(torch.uint8)
+    return to_bytes(torch.addcmul(pixels, pixels - poorer, per_image(change)))
 
 
 def grey_image(images: Tensor) -> Tensor:

@@ -8,64 +8,24 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-
-def identity_matrix(n: int, like: Tensor) -> Tensor:
-    """float32 [n, 2, 3] on the device of like, free to be written to."""
-    return torch.eye(2, 3, device=like.device).repeat(n, 1, 1)
+GEOMETRIC = ("shear_x", "shear_y", "translate_x", "translate_y", "rotate")
 
 
-def shear_x_matrix(amount: Tensor, height: int, width: int) -> Tensor:
-    """Rows move left by amount [n] times their distance from the top edge; row centres lie at y + 1/2."""
-    matrix = identity_matrix(len(amount), amount)
-    matrix[:, 0, 1] = amount
-    matrix[:, 0, 2] = amount / 2
-    return matrix
+def matrices(operation: Tensor, amount: Tensor, height: int, width: int) -> Tensor:
+    """float32 [n, 2, 3] for one operation per image: its position in GEOMETRIC and its amount, both [n].
 
-
-def shear_y_matrix(amount: Tensor, height: int, width: int) -> Tensor:
-    """Columns move up by amount [n] times their distance from the left edge."""
-    matrix = identity_matrix(len(amount), amount)
-    matrix[:, 1, 0] = amount
-    matrix[:, 1, 2] = amount / 2
-    return matrix
-
-
-def translate_x_matrix(pixels: Tensor, height: int, width: int) -> Tensor:
-    """Move right by pixels [n], the fraction dropped."""
-    matrix = identity_matrix(len(pixels), pixels)
-    matrix[:, 0, 2] = -pixels.trunc()
-    return matrix
-
-
-def translate_y_matrix(pixels: Tensor, height: int, width: int) -> Tensor:
-    """Move down by pixels [n], the fraction dropped."""
-    matrix = identity_matrix(len(pixels), pixels)
-    matrix[:, 1, 2] = -pixels.trunc()
-    return matrix
-
-
-def rotate_matrix(degrees: Tensor, height: int, width: int) -> Tensor:
-    """Turn counter-clockwise by degrees [n] about the image's centre."""
-    angle = degrees.deg2rad()
-    cos, sin = angle.cos(), angle.sin()
-    centre_x, centre_y = (width - 1) / 2, (height - 1) / 2
-    matrix = identity_matrix(len(degrees), degrees)
-    matrix[:, 0, 0] = cos
-    matrix[:, 0, 1] = -sin
-    matrix[:, 0, 2] = centre_x - cos * centre_x + sin * centre_y
-    matrix[:, 1, 0] = sin
-    matrix[:, 1, 1] = cos
-    matrix[:, 1, 2] = centre_y - sin * centre_x - cos * centre_y
-    return matrix
-
-
-MATRICES = {
-    "shear_x": shear_x_matrix,
-    "shear_y": shear_y_matrix,
-    "translate_x": translate_x_matrix,
-    "translate_y": translate_y_matrix,
-    "rotate": rotate_matrix,
-}
+    Positive amounts shear rows to the left and columns upwards (in pixels per pixel from the top or left edge), move
+    right and down (in pixels, the fraction dropped) and turn counter-clockwise about the centre (in degrees).
+    """
+    here = operation[:, None] == torch.arange(len(GEOMETRIC), device=amount.device)
+    shear_x, shear_y, right, down, degrees = torch.where(here, amount[:, None], 0.0).unbind(1)
+    cos, sin = degrees.deg2rad().cos(), degrees.deg2rad().sin()
+    x, y = (width - 1) / 2, (height - 1) / 2
+    # Each image has one operation, the others' amounts are 0: the terms below never meet. Pixel centres lie half a
+    # pixel from the edges that shears start from.
+    start_x = x - cos * x + sin * y + shear_x / 2 - right.trunc()
+    start_y = y - sin * x - cos * y + shear_y / 2 - down.trunc()
+    return torch.stack([cos, shear_x - sin, start_x, shear_y + sin, cos, start_y], dim=1).view(-1, 2, 3)
 
 
 def warp(images: Tensor, matrix: Tensor, fill: int) -> Tensor:
@@ -82,21 +42,30 @@ def warp(images: Tensor, matrix: Tensor, fill: int) -> Tensor:
     return pixels.gather(2, source.expand(-1, channels, -1)).view_as(images)
 
 
+def move(images: Tensor, operation: Tensor, amount: Tensor, fill: int = 0) -> Tensor:
+    """One geometric operation per image."""
+    return warp(images, matrices(operation, amount, *images.shape[-2:]), fill)
+
+
+def _move_all(name: str, images: Tensor, amount: Tensor, fill: int) -> Tensor:
+    return move(images, torch.full_like(amount, GEOMETRIC.index(name)), amount, fill)
+
+
 def shear_x(images: Tensor, amount: Tensor, fill: int = 0) -> Tensor:
-    return warp(images, shear_x_matrix(amount, *images.shape[-2:]), fill)
+    return _move_all("shear_x", images, amount, fill)
 
 
 def shear_y(images: Tensor, amount: Tensor, fill: int = 0) -> Tensor:
-    return warp(images, shear_y_matrix(amount, *images.shape[-2:]), fill)
+    return _move_all("shear_y", images, amount, fill)
 
 
 def translate_x(images: Tensor, pixels: Tensor, fill: int = 0) -> Tensor:
-    return warp(images, translate_x_matrix(pixels, *images.shape[-2:]), fill)
+    return _move_all("translate_x", images, pixels, fill)
 
 
 def translate_y(images: Tensor, pixels: Tensor, fill: int = 0) -> Tensor:
-    return warp(images, translate_y_matrix(pixels, *images.shape[-2:]), fill)
+    return _move_all("translate_y", images, pixels, fill)
 
 
 def rotate(images: Tensor, degrees: Tensor, fill: int = 0) -> Tensor:
-    return warp(images, rotate_matrix(degrees, *images.shape[-2:]), fill)
+    return _move_all("rotate", images, degrees, fill)

@@ -47,11 +47,11 @@ def build(
 
     padding = size // 8
     smallest = size - 2 * padding if crop == "pad" else 1
-    stages: list[Augment] = [
-        partial(random_pad_crop, size=size, padding=padding)
-        if crop == "pad"
-        else partial(random_resized_crop, size=size)
-    ]
+    stages: list[Augment] = []
+    if crop == "pad":
+        stages.append(partial(random_pad_crop, size=size, padding=padding))
+    else:
+        stages.append(partial(random_resized_crop, size=size))
     if flip:
         stages.append(random_flip)
     if augmentation == "autoaug":

@@ -12,6 +12,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from fscil.augment.blends import POORER
+from fscil.augment.geometry import GEOMETRIC
+from fscil.augment.tables import TABLES
+
 Step = tuple[str, float, int | None]
 
 CIFAR10: tuple[tuple[Step, Step], ...] = (
@@ -72,14 +76,9 @@ IMAGENET: tuple[tuple[Step, Step], ...] = (
 
 POLICIES = {"cifar10": CIFAR10, "imagenet": IMAGENET}
 
-# The order is the operations' numbering: first the geometric ones, then the tables, then the blends.
-OPERATIONS = (
-    *("shear_x", "shear_y", "translate_x", "translate_y", "rotate"),
-    *("brightness", "contrast", "posterize", "solarize", "autocontrast", "equalize", "invert"),
-    *("color", "sharpness"),
-)
+OPERATIONS = (*GEOMETRIC, *TABLES, *POORER)  # an operation's number is its position here
 NO_OPERATION = -1
-SIGNED = {"shear_x", "shear_y", "translate_x", "translate_y", "rotate", "brightness", "contrast", "color", "sharpness"}
+SIGNED = {*GEOMETRIC, "brightness", "contrast", "color", "sharpness"}
 
 
 def magnitude(operation: str, bin_: int | None, size: int) -> float:

@@ -20,9 +20,16 @@ def _levels(like: Tensor) -> Tensor:
     return torch.arange(256, device=like.device)
 
 
+def to_bytes(values: Tensor) -> Tensor:
+    """Fractions of a grey level are dropped, as Pillow and torchvision do.
+
+    A thousandth is added first: float32 noise, which differs between devices, must not turn a whole 40 into 39.
+    """
+    return (values + 1e-3).clamp_(0, 255).to(torch.uint8)
+
+
 def _to_table(values: Tensor) -> Tensor:
-    """Fractions of a grey level are dropped, as they are when a float image is cast to bytes."""
-    return values.clamp(0, 255).to(torch.uint8).expand(-1, 3, -1)
+    return to_bytes(values).expand(-1, 3, -1)
 
 
 def grey(images: Tensor) -> Tensor:
@@ -33,13 +40,15 @@ def grey(images: Tensor) -> Tensor:
 
 def brightness_table(images: Tensor, change: Tensor) -> Tensor:
     """Blend with black: every level times 1 + change."""
-    return _to_table(per_image(1 + change, 3) * _levels(images))
+    levels = _levels(images)
+    return _to_table(levels + per_image(change, 3) * levels)
 
 
 def contrast_table(images: Tensor, change: Tensor) -> Tensor:
     """Blend with the image's mean grey: 1 + change times the distance from it."""
     mean = grey(images).mean(dim=(1, 2))
-    return _to_table(per_image(1 + change, 3) * _levels(images) - per_image(change * mean, 3))
+    levels = _levels(images)
+    return _to_table(levels + per_image(change, 3) * (levels - per_image(mean, 3)))
 
 
 def posterize_table(images: Tensor, bits: Tensor) -> Tensor:

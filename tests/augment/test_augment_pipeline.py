@@ -1,0 +1,139 @@
+"""build() and normalise(): what an engine relies on."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from fscil.augment import build, normalise, pipeline
+from fscil.augment.autoaugment import FILL, apply_operations
+from fscil.augment.policies import OPERATIONS
+from fscil.errors import UserError
+
+
+def generator(seed: int = 0, device: str = "cpu") -> torch.Generator:
+    return torch.Generator(device).manual_seed(seed)
+
+
+def noise(n: int = 64, size: int = 32) -> Tensor:
+    return torch.randint(1, 256, (n, 3, size, size), generator=generator(9), dtype=torch.uint8)
+
+
+ALL = [
+    {"augmentation": "none"},
+    {"augmentation": "basic"},
+    {"augmentation": "basic", "crop": "resized", "flip": False},
+    {"augmentation": "autoaug", "cutout": 16},
+    {"augmentation": "autoaug", "crop": "resized", "policy": "imagenet"},
+]
+
+
+@pytest.mark.parametrize("settings", ALL, ids=str)
+def test_images_in_images_out(settings: dict) -> None:
+    augment = build(size=32, **settings)
+    images = noise()
+    before = images.clone()
+    first = augment(images, generator(1))
+    assert first.shape == images.shape
+    assert first.dtype == torch.uint8
+    assert torch.equal(images, before)
+    assert torch.equal(augment(images, generator(1)), first)
+    assert torch.equal(augment(images, generator(2)), first) == (settings["augmentation"] == "none")
+    assert augment(images[:0], generator()).shape == (0, 3, 32, 32)
+
+
+def test_none_keeps_the_centre() -> None:
+    images = noise(4, 36)
+    assert torch.equal(build("none", size=32)(images, generator()), images[:, :, 2:34, 2:34])
+    assert torch.equal(build("none", size=36)(images, generator()), images)
+
+
+def test_basic_moves_by_up_to_an_eighth_and_mirrors() -> None:
+    images = noise(1).expand(3000, 3, 32, 32)
+    result = build("basic", size=32)(images, generator())
+    assert len(result.flatten(1).unique(dim=0)) == 9 * 9 * 2
+    unflipped = build("basic", size=32, flip=False)(images, generator())
+    assert len(unflipped.flatten(1).unique(dim=0)) == 9 * 9
+
+
+def test_cutout_and_policy_are_for_autoaug_alone() -> None:
+    images = noise()
+    plain = build("basic", size=32)(images, generator())
+    assert torch.equal(build("basic", size=32, cutout=16, policy="imagenet")(images, generator()), plain)
+    with_hole = build("autoaug", size=32, cutout=16)(images, generator())
+    without = build("autoaug", size=32)(images, generator())
+    changed = (with_hole != without).any(dim=1).flatten(1).sum(dim=1)
+    assert changed.max() <= 16 * 16
+    assert changed.float().mean() > 100
+
+
+def test_large_batches_are_cut_into_chunks_of_the_same_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    images = noise(50)
+    augment = build("autoaug", size=32, cutout=8)
+    monkeypatch.setattr(pipeline, "CPU_CHUNK", 20 * 32 * 32)
+    chunked = augment(images, generator())
+    again = generator()
+    assert torch.equal(chunked, torch.cat([augment(part, again) for part in images.split(20)]))
+
+
+def test_moved_images_are_filled_with_grey() -> None:
+    number = torch.full((1,), OPERATIONS.index("translate_x"))
+    result = apply_operations(noise(1), number, torch.tensor([5.0]))
+    assert FILL == 128
+    assert bool((result[..., :5] == 128).all())
+    assert torch.equal(result[..., 5:], noise(1)[..., :-5])
+
+
+@pytest.mark.parametrize(
+    ("settings", "right"),
+    [
+        ({"augmentation": "autoaugment"}, "none, basic, autoaug"),
+        ({"augmentation": "basic", "crop": "centre"}, "pad, resized"),
+        ({"augmentation": "autoaug", "policy": "svhn"}, "cifar10, imagenet"),
+        ({"augmentation": "autoaug", "cutout": -1}, "cutout at least 0"),
+    ],
+)
+def test_wrong_names_are_answered_with_the_right_ones(settings: dict, right: str) -> None:
+    with pytest.raises(UserError, match=right):
+        build(size=32, **settings)
+
+
+@pytest.mark.parametrize(
+    "images", [noise(2, 20), noise(2).float(), noise(2)[:, :1], noise(2)[0]], ids=["small", "float", "grey", "single"]
+)
+def test_images_that_do_not_fit_are_refused(images: Tensor) -> None:
+    with pytest.raises(UserError, match="uint8 images"):
+        build("basic", size=32)(images, generator())
+
+
+def test_normalise_follows_the_formula_in_channels_last() -> None:
+    images = noise(4)
+    mean, std = (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)
+    result = normalise(images, mean, std)
+    expected = (images.double() / 255 - torch.tensor(mean).view(3, 1, 1)) / torch.tensor(std).view(3, 1, 1)
+    assert result.dtype == torch.float32
+    assert result.is_contiguous(memory_format=torch.channels_last)
+    assert torch.allclose(result.double(), expected, atol=1e-6)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("settings", ALL, ids=str)
+def test_cuda_never_makes_the_host_wait(settings: dict) -> None:
+    augment = build(size=32, **settings)
+    images, randomness = noise().cuda(), generator(device="cuda")
+    normalise(augment(images, randomness), (0.5, 0.5, 0.5), (0.2, 0.2, 0.2))  # the first call copies small tables
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        normalise(augment(images, randomness), (0.5, 0.5, 0.5), (0.2, 0.2, 0.2))
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_cuda_and_cpu_do_the_same_to_an_image() -> None:
+    n = 14 * 20
+    images = noise(n)
+    operation = torch.arange(n) % len(OPERATIONS)
+    magnitude = torch.linspace(0.05, 0.9, n)
+    on_cpu = apply_operations(images, operation, magnitude)
+    on_cuda = apply_operations(images.cuda(), operation.cuda(), magnitude.cuda()).cpu()
+    assert ((on_cpu.int() - on_cuda.int()).abs() > 1).float().mean() < 1e-3
