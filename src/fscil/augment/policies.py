@@ -88,7 +88,7 @@ def magnitude(operation: str, bin_: int | None, size: int) -> float:
         case "shear_x" | "shear_y":
             return 0.3 * share
         case "translate_x" | "translate_y":
-            return 150 / 331 * size * share  # AutoAugment searched on 331-pixel images, moved by at most 150
+            return 150 / 331 * size * share  # at most 150 pixels in an image of 331, as published
         case "rotate":
             return 30 * share
         case "brightness" | "contrast" | "color" | "sharpness":
