@@ -19,6 +19,12 @@ def test_rows_are_whole_and_their_pd_is_the_printed_one(benchmark_name: str) -> 
         assert row.accuracy[0] - row.accuracy[-1] == pytest.approx(row.pd, abs=slip), row
 
 
+def test_no_digit_has_moved_since_the_tables_were_compared_with_the_paper() -> None:
+    totals = [sum(sum(row.accuracy) for row in paper.published(name)) for name in paper.BENCHMARKS]
+    assert totals == pytest.approx([4640.89, 5981.24, 4462.64], abs=0.001)
+    assert sum(map(sum, paper.ablation().values())) == pytest.approx(2314.64, abs=0.001)
+
+
 def test_every_method_of_the_paper_has_a_row_on_every_benchmark() -> None:
     for benchmark in paper.BENCHMARKS:
         for method in METHODS:

@@ -1,0 +1,1 @@
+"""Pictures and the single-file HTML report of results."""

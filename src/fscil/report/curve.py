@@ -1,0 +1,101 @@
+"""The session curve: accuracy over all seen classes after every session, ours and the paper's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from fscil.errors import UserError
+from fscil.files import write_atomically
+from fscil.report import figures
+from fscil.results import Result
+from fscil.tables import description, name_of, published_row, repetitions
+
+
+def write_curve(results: Sequence[Result], path: Path) -> Path:
+    """Write the session curve of the results (of one benchmark) as a PNG file."""
+    if not results:
+        raise UserError("no results to draw; name at least one run folder")
+    write_atomically(path, figures.png(curve_figure(results)))
+    return Path(path)
+
+
+def curve_figure(results: Sequence[Result]) -> Figure:
+    """One line per method with a band of one standard deviation over its seeds; the paper's row dashed."""
+    with figures.style():
+        figure, axes = session_axes(results, "accuracy over all seen classes (%)")
+        paper_shown = set()
+        for position, group in enumerate(repetitions(results)):
+            draw_band(axes, [r.accuracy for r in group], label_of(group, results), figures.colour(position))
+            row = published_row(group[0])
+            if row and row not in paper_shown:  # presets of one method share the paper's row
+                paper_shown.add(row)
+                label = f"paper: {row.method}, {row.augmentation}"
+                draw_line(axes, row.accuracy, label, figures.colour(position), dashed=True)
+        axes.set_ylim(bottom=max(0.0, axes.get_ylim()[0]))
+        legend_below(figure)
+    return figure
+
+
+def forgetting_figure(results: Sequence[Result]) -> Figure:
+    """Forgetting after every session, one line per method."""
+    with figures.style():
+        figure, axes = session_axes(results, "forgetting (points)")
+        for position, group in enumerate(repetitions(results)):
+            draw_band(axes, [r.forgetting for r in group], label_of(group, results), figures.colour(position))
+        axes.axhline(0, color=figures.INK, linewidth=0.8)
+        legend_below(figure)
+    return figure
+
+
+def session_axes(results: Sequence[Result], quantity: str) -> tuple[Figure, Axes]:
+    """Sessions along x, each with the number of classes seen by then (where all results agree on it)."""
+    figure = Figure(figsize=(5.6, 3.8), layout="constrained")
+    axes = figure.subplots()
+    streams = {tuple(np.cumsum(r.classes_per_session).tolist()) for r in results}
+    longest = max(streams, key=len)
+    if len(streams) == 1:
+        axes.set_xticks(range(len(longest)), [f"{i}\n{seen}" for i, seen in enumerate(longest)])
+        axes.set_xlabel("session, and classes seen by then")
+    else:
+        axes.set_xticks(range(len(longest)))
+        axes.set_xlabel("session")
+    axes.set_ylabel(quantity)
+    figures.quiet_grid(axes)
+    return figure, axes
+
+
+def legend_below(figure: Figure) -> None:
+    figure.legend(loc="outside lower center", ncols=2, fontsize=8)
+
+
+def draw_band(axes: Axes, curves: Sequence[Sequence[float]], label: str, colour: str) -> None:
+    """The mean of the curves [runs, sessions], and a band of one standard deviation where there are several."""
+    values = np.array(curves)
+    draw_line(axes, values.mean(axis=0).tolist(), label, colour)
+    if len(values) > 1:
+        middle, spread = values.mean(axis=0), values.std(axis=0, ddof=1)
+        axes.fill_between(
+            range(values.shape[1]), middle - spread, middle + spread, color=colour, alpha=0.2, linewidth=0
+        )
+
+
+def draw_line(axes: Axes, values: Sequence[float], label: str, colour: str, dashed: bool = False) -> None:
+    look: dict[str, Any] = (
+        {"linestyle": "--", "marker": "", "linewidth": 1.2} if dashed else {"marker": "o", "markersize": 3.5}
+    )
+    if dashed and len(values) == 1:
+        look["marker"] = "_"  # a line of one point cannot be seen
+    axes.plot(range(len(values)), values, label=label, color=colour, **look)
+
+
+def label_of(group: Sequence[Result], results: Sequence[Result]) -> str:
+    """The method's name; with what tells it apart where two lines would be called the same."""
+    name = name_of(group[0])
+    namesakes = [g for g in repetitions(results) if name_of(g[0]) == name]
+    return name if len(namesakes) == 1 else f"{name} ({description(group)})"

@@ -1,0 +1,74 @@
+"""How figures look and how they leave: as a PNG file, or as SVG inside a page."""
+
+from __future__ import annotations
+
+import io
+import re
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+INK = "#20252b"  # text and axes; becomes the page's own text colour in inline SVG
+COLOURS = ("#3d7fc4", "#e2654f", "#2f9e68", "#b58a1b", "#8c62c9", "#2ba3b5", "#cf5b9b", "#7d8791")  # on white and black
+
+
+PIXELS_PER_INCH = 104  # on the page, so that letters are as large in every picture
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """Settings that must hold while a figure is drawn and saved. Names are text, never mathematics."""
+    settings: dict[Any, Any] = {
+        "font.size": 9,
+        "text.color": INK,
+        "axes.edgecolor": INK,
+        "axes.labelcolor": INK,
+        "xtick.color": INK,
+        "ytick.color": INK,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "legend.frameon": False,
+        "text.parse_math": False,
+        "svg.fonttype": "none",
+        "svg.hashsalt": "fscil",
+    }
+    with mpl.rc_context(settings), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing")  # a browser has the letters that we lack
+        yield
+
+
+def colour(position: int) -> str:
+    return COLOURS[position % len(COLOURS)]
+
+
+def quiet_grid(axes: Axes) -> None:
+    axes.grid(axis="y", color=INK, alpha=0.12, linewidth=0.8)
+    axes.set_axisbelow(True)
+
+
+def png(figure: Figure) -> bytes:
+    buffer = io.BytesIO()
+    with style():
+        figure.savefig(buffer, format="png", dpi=160, facecolor="white", bbox_inches="tight")
+    return buffer.getvalue()
+
+
+def inline_svg(figure: Figure, description: str) -> str:
+    """SVG to be placed in a page: transparent, in the page's text colour, without prolog, metadata or fixed size."""
+    buffer = io.StringIO()
+    with style():
+        metadata = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+        figure.savefig(buffer, format="svg", transparent=True, bbox_inches="tight", metadata=metadata)
+    text = buffer.getvalue()
+    text = re.sub(r"<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
+    text = re.sub(r' (width|height)="[\d.]+pt"', "", text, count=2)
+    width = figure.get_size_inches()[0] * PIXELS_PER_INCH
+    label = description.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")
+    return text.replace("<svg", f'<svg role="img" aria-label="{label}" style="max-width:{width:.0f}px"', 1).replace(
+        INK, "currentColor"
+    )

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from fscil import paper
+from fscil.errors import UserError
+from fscil.report.curve import curve_figure, forgetting_figure, write_curve
+from fscil.report.figures import inline_svg
+from fscil.results import Result
+
+MakeResult = Callable[..., Result]
+CIFAR = (60, *[5] * 8)
+
+
+def test_the_picture_is_a_png_of_readable_size(tmp_path: Path, make_result: MakeResult) -> None:
+    path = write_curve([make_result(), make_result(seed=2)], tmp_path / "figures" / "curve.png")
+    with Image.open(io.BytesIO(path.read_bytes())) as image:
+        assert image.format == "PNG"
+        assert min(image.size) > 300
+
+
+def test_a_line_is_the_mean_over_the_seeds_with_a_band_around_it(make_result: MakeResult) -> None:
+    results = [make_result(seed=s, accuracy=[a, 60.0, 50.0]) for s, a in [(1, 70.0), (2, 74.0)]]
+    (axes,) = curve_figure(results).axes
+    (line,) = axes.lines
+    assert list(line.get_ydata()) == [72.0, 60.0, 50.0]
+    (band,) = axes.collections
+    heights = band.get_paths()[0].vertices[:, 1]
+    assert heights.max() == pytest.approx(72 + np.std([70, 74], ddof=1))
+
+
+def test_the_papers_row_is_dashed_and_drawn_once_per_method(make_result: MakeResult) -> None:
+    results = [make_result(CIFAR, benchmark="cifar100", preset=preset) for preset in ("limit", "limit-paper")]
+    (axes,) = curve_figure(results).axes
+    dashed = [line for line in axes.lines if line.get_linestyle() == "--"]
+    assert [list(line.get_ydata()) for line in dashed] == [paper.row("cifar100", "limit")]
+    assert [line.get_label() for line in axes.lines] == ["limit", "paper: limit, autoaug", "limit-paper"]
+
+
+def test_namesakes_can_be_told_apart(make_result: MakeResult) -> None:
+    (axes,) = curve_figure([make_result(augmentation="basic"), make_result(augmentation="autoaug")]).axes
+    assert len({line.get_label() for line in axes.lines}) == 2
+
+
+def test_sessions_are_named_with_the_classes_seen(make_result: MakeResult) -> None:
+    (axes,) = curve_figure([make_result((6, 2, 2))]).axes
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["0\n6", "1\n8", "2\n10"]
+
+
+def test_forgetting_is_drawn(make_result: MakeResult) -> None:
+    result = make_result()
+    (axes,) = forgetting_figure([result]).axes
+    assert list(axes.lines[0].get_ydata()) == result.forgetting
+
+
+def test_benchmarks_of_different_length_and_one_session_can_be_drawn(make_result: MakeResult) -> None:
+    (axes,) = curve_figure([make_result((3,)), make_result((6, 2, 2), preset="other")]).axes
+    assert [len(line.get_ydata()) for line in axes.lines] == [1, 3]
+
+
+def test_inline_svg_takes_the_pages_colours_and_keeps_names_as_text(make_result: MakeResult) -> None:
+    svg = inline_svg(curve_figure([make_result(preset="a$b$<i>&")]), 'what "it" shows')
+    assert svg.startswith("<svg")
+    assert "currentColor" in svg
+    assert "a$b$&lt;i&gt;&amp;" in svg
+    assert "<metadata" not in svg
+    assert 'aria-label="what &quot;it&quot; shows"' in svg
+
+
+def test_nothing_to_draw_is_said(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no results"):
+        write_curve([], tmp_path / "curve.png")
