@@ -103,6 +103,13 @@ def test_config_hash_tells_settings_from_repetitions() -> None:
     assert settings[0] == settings[1] != settings[2]
 
 
+def test_config_hash_knows_the_trial_as_an_option_of_the_dataset() -> None:
+    hashes = [config_hash({"seed": 1, "options": {"trial": t, "shot": s}}) for t, s in [(1, 5), (2, 5), (1, 1)]]
+    settings = [h.partition("-")[0] for h in hashes]
+    assert len(set(hashes)) == 3
+    assert settings[0] == settings[1] != settings[2]
+
+
 def test_paired_difference_over_the_seeds_that_both_have(make_result: MakeResult) -> None:
     ours = [make_result(seed=s, last=v) for s, v in [(1, 50.0), (2, 53.0), (3, 55.0), (9, 99.0)]]
     theirs = [make_result(seed=s, last=v) for s, v in [(3, 52.0), (1, 49.0), (2, 51.0), (8, 0.0)]]

@@ -181,11 +181,17 @@ def size(values: object) -> int:
 def config_hash(config: Mapping[str, Any]) -> str:
     """A name for a run's settings, "SETTINGS-RUN" in hex digits; the order of the keys does not matter.
 
-    The first part leaves out the seed and the trial: runs that share it are repetitions of one another, and tables take
-    their mean. The whole is different for every configuration, so it may serve as the key of a cache.
+    The first part leaves out the seed (a key of the configuration itself) and the trial (also where it is an option of
+    the dataset): runs that share it are repetitions of one another, and tables take their mean. The whole is different
+    for every configuration, so it may serve as the key of a cache.
     """
-    settings = {key: value for key, value in config.items() if key not in ("seed", "trial")}
+    settings = without_trial({key: value for key, value in config.items() if key != "seed"})
     return f"{digest(settings)[:12]}-{digest(config)[:8]}"
+
+
+def without_trial(config: Mapping[str, Any]) -> dict[str, Any]:
+    items = ((key, value) for key, value in config.items() if key != "trial")
+    return {key: without_trial(value) if isinstance(value, Mapping) else value for key, value in items}
 
 
 def digest(value: Mapping[str, Any]) -> str:
