@@ -113,7 +113,7 @@ def split(
             positions += here if i == 0 else [here[j] for j in draw_shots(len(here), int(shot or 0), trial)]
         index = torch.tensor(sorted(positions) if i == 0 else positions)
         sessions.append(Session(classes, train_images[index], train_labels[index]))
-        checksums.append(checksum(sorted(train_items[j] for j in positions)))  # type: ignore[type-var]
+        checksums.append(checksum(sorted(train_items[j] for j in positions)))
         first += way
     used = test_labels < needed
     return Benchmark(

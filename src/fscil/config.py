@@ -22,9 +22,17 @@ from fscil.settings import fields_of, make, parse, setting
 class RunSettings:
     """What belongs to neither the method nor the dataset."""
 
-    validation: str = setting("none", "classes: run on an inner benchmark of base classes, to choose settings without any test image", choices=("none", "classes"))  # fmt: skip
-    trials: int = setting(0, "repeat the few-shot sessions with shots drawn by seeds 1..E (the paper's other protocol has 30)", least=0)  # fmt: skip
-    precision: str = setting("auto", "of gradient steps: bfloat16 on a GPU, float32 on a CPU", choices=("auto", "float32"))  # fmt: skip
+    validation: str = setting(
+        "none",
+        "classes: run on an inner benchmark of base classes, to choose settings without any test image",
+        choices=("none", "classes"),
+    )
+    trials: int = setting(
+        0, "repeat the few-shot sessions with shots drawn by seeds 1..E (the paper's other protocol has 30)", least=0
+    )
+    precision: str = setting(
+        "auto", "of gradient steps: bfloat16 on a GPU, float32 on a CPU", choices=("auto", "float32")
+    )
 
 
 @dataclass(frozen=True)
@@ -49,7 +57,7 @@ class Config:
         return make(datasets.get(self.benchmark).options, self.options)
 
     def run_settings(self) -> RunSettings:
-        return make(RunSettings, self.run)  # type: ignore[no-any-return]
+        return make(RunSettings, self.run)
 
 
 def presets() -> list[str]:
@@ -97,7 +105,9 @@ def read_preset(name: str) -> dict[str, Any]:
 def to_toml(config: Config, explain: bool = False) -> str:
     """The whole configuration; with explain, every value's reason behind it."""
     whys = fields_of(methods.get(config.method).Settings, datasets.get(config.benchmark).options, RunSettings)
-    lines = [f"{name} = {toml_value(getattr(config, name))}" for name in ("preset", "method", "benchmark", "seed", "note")]
+    lines = [
+        f"{name} = {toml_value(getattr(config, name))}" for name in ("preset", "method", "benchmark", "seed", "note")
+    ]
     for section in ("settings", "options", "run"):
         lines += ["", f"[{section}]"]
         for key, value in getattr(config, section).items():

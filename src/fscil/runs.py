@@ -7,8 +7,10 @@ import platform
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import torch
 from rich.console import Console
@@ -22,7 +24,7 @@ from fscil.engine import Engine
 from fscil.engine.checkpoint import save_tensors
 from fscil.errors import UserError
 from fscil.files import write_atomically
-from fscil.metrics import summarise
+from fscil.metrics import Summary, summarise
 from fscil.model_folder import save_model
 from fscil.protocol import run_sessions, run_trials
 from fscil.report.html import write_report
@@ -52,7 +54,9 @@ def start(config: Config, where: Where, console: Console) -> Result:
     """A new run in a folder that holds nothing of another one."""
     path = where.folder / "config.toml"
     if path.exists():
-        raise UserError(f"{where.folder} already holds a run; go on with --resume {where.folder}, or choose another --out")
+        raise UserError(
+            f"{where.folder} already holds a run; go on with --resume {where.folder}, or choose another --out"
+        )
     write_atomically(path, to_toml(config).encode())
     return execute(config, where, console)
 
@@ -75,10 +79,16 @@ def finish(config: Config, where: Where, console: Console) -> Result:
     return resume(where, console)
 
 
+@lru_cache(maxsize=1)
+def read_dataset(name: str, options: Any, root: Path | None) -> Benchmark:
+    """Read once for all runs of a comparison."""
+    return datasets.get(name).load(options, root)
+
+
 def load_benchmark(config: Config, root: Path | None, trial: int | None = None) -> Benchmark:
     options = config.dataset_options()
     options = options if trial is None else replace(options, trial=trial)
-    benchmark = datasets.get(config.benchmark).load(options, datasets.data_root(root))
+    benchmark = read_dataset(config.benchmark, options, datasets.data_root(root))
     if config.run_settings().validation == "classes":
         benchmark = validation_benchmark(benchmark)
     return benchmark
@@ -127,7 +137,7 @@ def execute(config: Config, where: Where, console: Console) -> Result:
         augmentation=str(config.settings.get("augmentation", "none")),
         seed=config.seed,
         trial=int(config.options.get("trial", 1)),
-        **summarise_run(benchmark, predictions),  # type: ignore[arg-type]
+        **summarise_run(benchmark, predictions),
         seconds={name: {"seconds": s["seconds"], "cached": s["cached"]} for name, s in engine.seconds.items()},
         captured=bool(engine.captured) and all(engine.captured),
         parameters={
@@ -140,14 +150,13 @@ def execute(config: Config, where: Where, console: Console) -> Result:
         note=config.note,
         config_hash=config.hash,
         command=where.command,
-        versions={"fscil": fscil.__version__, "torch": torch.__version__, "python": platform.python_version(),
-                  **{name: version(name) for name in ("torchvision", "numpy")}},
-        device=torch.cuda.get_device_name() if where.device.type == "cuda" else f"cpu, {torch.get_num_threads()} threads",
+        versions=versions(),
+        device=describe(where.device),
         split_checksum=benchmark.split_checksum,
         class_names=list(benchmark.class_names),
         classes_per_session=[len(session.classes) for session in benchmark.sessions],
         trials=trials,
-    )  # fmt: skip
+    )
     kept = {"labels": benchmark.test_labels.to(torch.int32), "predictions": predictions.to(torch.int32)}
     save_tensors(where.folder / "predictions.safetensors", kept, {"benchmark": benchmark.name})
     save_model(method, config, result, where.folder / "model")
@@ -156,9 +165,18 @@ def execute(config: Config, where: Where, console: Console) -> Result:
     return result
 
 
-def summarise_run(benchmark: Benchmark, predictions: Tensor) -> dict[str, object]:
+def summarise_run(benchmark: Benchmark, predictions: Tensor) -> Summary:
     sizes = [len(session.classes) for session in benchmark.sessions]
-    return dict(summarise(benchmark.test_labels.cpu().numpy(), predictions.numpy(), sizes))
+    return summarise(benchmark.test_labels.cpu().numpy(), predictions.numpy(), sizes)
+
+
+def versions() -> dict[str, str]:
+    known = {name: version(name) for name in ("torch", "torchvision", "numpy")}
+    return {"fscil": fscil.__version__, "python": platform.python_version(), **known}
+
+
+def describe(device: torch.device) -> str:
+    return torch.cuda.get_device_name() if device.type == "cuda" else f"cpu, {torch.get_num_threads()} threads"
 
 
 def redraws(config: Config, where: Where, trials: int) -> Iterator[tuple[int, Benchmark]]:

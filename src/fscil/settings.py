@@ -17,7 +17,7 @@ def setting(default: Any, why: str, *, choices: tuple[str, ...] = (), least: flo
     return dataclasses.field(default=default, metadata={"why": why, "choices": choices, "least": least})
 
 
-def parse(field: dataclasses.Field[Any], hint: type, value: Any) -> Any:
+def parse(field: dataclasses.Field[Any], hint: Any, value: Any) -> Any:
     """A value from the command line or a TOML file as the field's type, or an error that says what it should be."""
     try:
         parsed = _convert(hint, value)
@@ -36,9 +36,18 @@ def _article(name: str) -> str:
     return "an" if name[0] in "aeiou" else "a"
 
 
-def _convert(hint: type, value: Any) -> Any:
+def _convert(hint: Any, value: Any) -> Any:
     if hint is bool:
-        words = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+        words = {
+            "true": True,
+            "yes": True,
+            "on": True,
+            "1": True,
+            "false": False,
+            "no": False,
+            "off": False,
+            "0": False,
+        }
         if isinstance(value, bool):
             return value
         return words[str(value).lower()] if str(value).lower() in words else int("")
@@ -52,7 +61,7 @@ def _convert(hint: type, value: Any) -> Any:
     return hint(value)
 
 
-def fields_of(*classes: type) -> dict[str, tuple[dataclasses.Field[Any], type, type]]:
+def fields_of(*classes: type) -> dict[str, tuple[dataclasses.Field[Any], Any, type]]:
     """name -> (field, its type, the settings class it belongs to), over several settings classes."""
     found = {}
     for cls in classes:
@@ -65,4 +74,6 @@ def fields_of(*classes: type) -> dict[str, tuple[dataclasses.Field[Any], type, t
 def make(cls: type, values: Mapping[str, Any]) -> Any:
     """An instance of a settings class from the values that concern it."""
     known = fields_of(cls)
-    return cls(**{name: parse(known[name][0], known[name][1], value) for name, value in values.items() if name in known})
+    return cls(
+        **{name: parse(known[name][0], known[name][1], value) for name, value in values.items() if name in known}
+    )

@@ -1,10 +1,10 @@
-"""build() and normalise(): what an engine relies on."""
+"""build(): what an engine relies on."""
 
 import pytest
 import torch
 from torch import Tensor
 
-from fscil.augment import build, normalise, pipeline
+from fscil.augment import build, pipeline
 from fscil.augment.autoaugment import FILL, apply_operations
 from fscil.augment.policies import OPERATIONS
 from fscil.errors import UserError
@@ -105,25 +105,15 @@ def test_images_that_do_not_fit_are_refused(images: Tensor) -> None:
         build("basic", size=32)(images, generator())
 
 
-def test_normalise_follows_the_formula_in_channels_last() -> None:
-    images = noise(4)
-    mean, std = (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)
-    result = normalise(images, mean, std)
-    expected = (images.double() / 255 - torch.tensor(mean).view(3, 1, 1)) / torch.tensor(std).view(3, 1, 1)
-    assert result.dtype == torch.float32
-    assert result.is_contiguous(memory_format=torch.channels_last)
-    assert torch.allclose(result.double(), expected, atol=1e-6)
-
-
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("settings", ALL, ids=str)
 def test_cuda_never_makes_the_host_wait(settings: dict) -> None:
     augment = build(size=32, **settings)
     images, randomness = noise().cuda(), generator(device="cuda")
-    normalise(augment(images, randomness), (0.5, 0.5, 0.5), (0.2, 0.2, 0.2))  # the first call copies small tables
+    augment(images, randomness)  # the first call copies small tables
     torch.cuda.set_sync_debug_mode("error")
     try:
-        normalise(augment(images, randomness), (0.5, 0.5, 0.5), (0.2, 0.2, 0.2))
+        augment(images, randomness)
     finally:
         torch.cuda.set_sync_debug_mode("default")
 

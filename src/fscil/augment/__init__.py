@@ -1,5 +1,5 @@
 """Batched augmentations on the training device: crop, flip, AutoAugment, cutout."""
 
-from fscil.augment.pipeline import AUGMENTATIONS, CROPS, Augment, build, normalise
+from fscil.augment.pipeline import AUGMENTATIONS, CROPS, Augment, build
 
-__all__ = ["AUGMENTATIONS", "CROPS", "Augment", "build", "normalise"]
+__all__ = ["AUGMENTATIONS", "CROPS", "Augment", "build"]

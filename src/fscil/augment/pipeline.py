@@ -1,9 +1,9 @@
-"""The augmentations by name: what an engine asks for, and the normalisation that follows."""
+"""The augmentations by name: what an engine asks for."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from functools import cache, partial
+from collections.abc import Callable, Iterable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -85,17 +85,3 @@ def _checked(images: Tensor, smallest: int) -> Tensor:
             f"but got {images.dtype} {list(images.shape)}; lower size or resize the images"
         )
     return images
-
-
-def normalise(images: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
-    """(images / 255 - mean) / std per channel: uint8 [n, 3, h, w] -> float32 of the same shape, channels_last."""
-    scale, shift = _scale_and_shift(tuple(mean), tuple(std), images.device)
-    return images.to(torch.float32, memory_format=torch.channels_last).mul_(scale).add_(shift)
-
-
-@cache
-def _scale_and_shift(mean: tuple[float, ...], std: tuple[float, ...], device: torch.device) -> tuple[Tensor, Tensor]:
-    """Kept from call to call, since copying them to a CUDA device makes the host wait."""
-    centre, spread = torch.tensor(mean, dtype=torch.float64), torch.tensor(std, dtype=torch.float64)
-    scale, shift = 1 / (255 * spread), -centre / spread
-    return scale.view(1, 3, 1, 1).to(device, torch.float32), shift.view(1, 3, 1, 1).to(device, torch.float32)

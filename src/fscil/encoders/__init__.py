@@ -23,21 +23,23 @@ class Encoder(nn.Module):
 
     def __init__(self, backbone: nn.Module, mean: tuple[float, ...], std: tuple[float, ...]) -> None:
         super().__init__()
+        self.scale: Tensor
+        self.shift: Tensor
         self.backbone = backbone.to(memory_format=torch.channels_last)
         # (x / 255 - mean) / std as one multiplication and one addition
         scale = 1 / (255 * torch.tensor(std).view(1, 3, 1, 1))
         self.register_buffer("scale", scale)
         self.register_buffer("shift", -255 * torch.tensor(mean).view(1, 3, 1, 1) * scale)
-        self.dim: int = backbone.dim  # type: ignore[assignment]
-        self.bfloat16 = False  # autocast while training; CUDA alone, since some CPUs crash on it
+        self.dim: int = backbone.dim
+        self.autocast = False  # to bfloat16; CUDA alone, since some CPUs crash on it
 
     def forward(self, images: Tensor) -> Tensor:
         x = images.to(torch.float32, memory_format=torch.channels_last) * self.scale + self.shift
         # reduced precision is for gradient steps; embeddings that are kept (prototypes, tests) stay float32
-        if self.bfloat16 and torch.is_grad_enabled():
+        if self.autocast and torch.is_grad_enabled():
             with torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
-                return self.backbone(x).float()  # type: ignore[no-any-return]
-        return self.backbone(x).float()  # type: ignore[no-any-return]
+                return self.backbone(x).float()
+        return self.backbone(x).float()
 
     @torch.no_grad()
     def embed(self, images: Tensor, batch: int = 512) -> Tensor:

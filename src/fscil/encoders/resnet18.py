@@ -7,8 +7,8 @@ from torch import nn
 
 
 def resnet18() -> nn.Module:
-    """float images [n, 3, height, width] -> embeddings [n, 512]; 11,176,512 parameters, torchvision's without its head."""
+    """float images [n, 3, h, w] -> embeddings [n, 512]; torchvision's without its head, 11,176,512 parameters."""
     network = torchvision.models.resnet18(weights=None)
     network.fc = nn.Identity()
     network.dim = 512
-    return network  # type: ignore[no-any-return]
+    return network

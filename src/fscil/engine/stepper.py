@@ -58,7 +58,7 @@ class Stepper:
     def _load(self, data: dict[str, Tensor]) -> None:
         """A captured graph reads fixed addresses, so later segments are copied over the first one's."""
         if self.graph is None:
-            self.data = data
+            self.data = {name: tensor.contiguous() for name, tensor in data.items()}
             return
         for name, tensor in data.items():
             self.data[name].copy_(tensor)
@@ -72,7 +72,7 @@ class Stepper:
                 group["lr"] = float(factor) * lr
         self.optimiser.zero_grad(set_to_none=True)
         loss = self.stage.loss(batch)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         self.optimiser.step()
         self.loss_sum += loss.detach()
 
@@ -97,7 +97,9 @@ class Stepper:
                     self._counted_step()
                 self.graph = graph
             except RuntimeError as error:
-                warnings.warn(f"{self.stage.name}: the step could not be captured, going on without: {error}", stacklevel=2)
+                warnings.warn(
+                    f"{self.stage.name}: the step could not be captured, going on without: {error}", stacklevel=2
+                )
                 self.capture = False
 
     @contextmanager

@@ -23,7 +23,7 @@ def get(name: str) -> type[Method]:
     if name in METHODS:
         return METHODS[name]
     (point,) = entry_points(group="fscil.methods", name=name)
-    return point.load()  # type: ignore[no-any-return]
+    return point.load()
 
 
 __all__ = ["METHODS", "Context", "Method", "get", "names"]

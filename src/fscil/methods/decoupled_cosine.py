@@ -20,8 +20,10 @@ from fscil.settings import setting
 @dataclass(frozen=True)
 class DecoupledCosineSettings(PretrainSettings):
     rows: str = setting(
-        "means", "of base classes: class means, comparable with prototypes, or the trained rows", choices=("means", "trained")
-    )  # fmt: skip
+        "means",
+        "of base classes: class means, comparable with prototypes, or the trained rows",
+        choices=("means", "trained"),
+    )
 
 
 class PrototypeMethod(Method):

@@ -36,7 +36,9 @@ def cache_folder() -> Path:
 def code_version() -> str:
     """A digest of the source behind pre-training: another version of it trains another encoder."""
     package = Path(fscil.__file__).parent
-    files = sorted(f for part in CODE for f in ([package / part] if part.endswith(".py") else (package / part).glob("*.py")))
+    files = sorted(
+        f for part in CODE for f in ([package / part] if part.endswith(".py") else (package / part).glob("*.py"))
+    )
     return hashlib.sha256(b"".join(f.read_bytes() for f in files)).hexdigest()[:16]
 
 
@@ -110,5 +112,3 @@ def lock_is_taken(lock: FileLock) -> bool:
             return False
     except TimeoutError:
         return True
-
-

@@ -13,6 +13,7 @@ from fscil.benchmark import Session
 from fscil.encoders import Encoder
 from fscil.engine.stage import Batch
 from fscil.episodes import FakeTasks, TaskShape, class_members, sample_fake_tasks
+from fscil.errors import UserError
 
 
 def sizes(shape: TaskShape, base_classes: int) -> list[int]:
@@ -87,7 +88,10 @@ class EmbeddingTasks:
             half = int(self.counts.min()) // 2
             needed = max(shape.shot, shape.queries)
             if half < needed:
-                raise shape_too_large(shape, half)
+                raise UserError(
+                    f"blended fake classes take half of a base class's images ({half}), fewer than {shape.shot} shots "
+                    f"or {shape.queries} queries; set fake_classes=base or lower fake_shot"
+                )
             self.pool = self._encode_pool(session, members[:, :half], augmentation, encoder, generator)
             self.members, self.counts = members[:, half : 2 * half], torch.full_like(self.counts, half)
 
@@ -132,12 +136,3 @@ class EmbeddingTasks:
             parts += [self.embeddings[asked].flatten(1, 2), new_items(slice(0, c * N), slice(first, first + Kq))]
         old = torch.arange(classes, device=device).expand(steps, -1)
         return {"embeddings": torch.cat(parts, 1), "old_classes": old}
-
-
-def shape_too_large(shape: TaskShape, half: int) -> Exception:
-    from fscil.errors import UserError
-
-    return UserError(
-        f"blended fake classes take half of a base class's images ({half}), fewer than {shape.shot} shots or "
-        f"{shape.queries} queries; set fake_classes=base or lower fake_shot"
-    )

@@ -5,6 +5,7 @@ Zhou et al., "Few-Shot Class-Incremental Learning by Sampling Multi-Phase Tasks"
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -29,24 +30,57 @@ from fscil.settings import setting
 
 @dataclass(frozen=True)
 class LimitSettings(PretrainSettings):
-    tasks: str = setting("fake", "what calibration learns from: fake tasks, or plain base batches (an ablation: nothing is replaced and the calibrator alone learns)", choices=("fake", "plain"))  # fmt: skip
+    tasks: str = setting(
+        "fake",
+        "what calibration learns from: fake tasks, or plain base batches (an ablation: nothing is replaced by "
+        "prototypes, and the calibrator alone learns)",
+        choices=("fake", "plain"),
+    )
     fake_phases: int = setting(2, "C, the paper's", least=1)
     fake_way: int = setting(5, "N^, as in the real sessions", least=1)
     fake_shot: int = setting(5, "K^, as in the real sessions", least=1)
     fake_queries: int = setting(2, "K' of every class seen; the paper only says that it can be large", least=1)
-    fake_classes: str = setting("mixed", "fake new classes are base classes (the paper), or blends of two: those lie among the base rows, as real new classes do, so the calibrator learns to defend them", choices=("base", "mixed"))  # fmt: skip
-    rows: str = setting("blend", "base classes' classifier rows before meta-training: trained (the paper), class means, or the sum of both at equal norm, which keeps old classes as means do and lifts new ones as trained rows do", choices=("trained", "means", "blend"))  # fmt: skip
-    logits: str = setting("cosine", "inner product (the paper) or scale * cosine, as in pre-training", choices=("inner", "cosine"))  # fmt: skip
+    fake_classes: str = setting(
+        "mixed",
+        "fake new classes are base classes (the paper), or blends of two: those lie among the base rows, as real new "
+        "classes do, so the calibrator learns to defend them",
+        choices=("base", "mixed"),
+    )
+    rows: str = setting(
+        "blend",
+        "base classes' classifier rows before meta-training: trained (the paper), class means, or half of each at "
+        "equal norm, which keeps old classes as means do and lifts new ones as trained rows do",
+        choices=("trained", "means", "blend"),
+    )
+    logits: str = setting(
+        "cosine", "inner product (the paper) or scale * cosine, as in pre-training", choices=("inner", "cosine")
+    )
     dropout: float = setting(0.5, "in the calibrator, the paper's", least=0)
     meta_steps: int = setting(2000, "iterations; the paper does not say", least=1)
     meta_batch_steps: int = setting(50, "iterations whose fake tasks are sampled and augmented together", least=1)
     encoder_lr: float = setting(2e-4, "the paper's; 0 fixes the encoder and embeds the base session once", least=0)
     rows_lr: float = setting(2e-4, "the paper's", least=0)
-    calibrator_lr: float = setting(2e-2, "it starts from nothing, so it learns faster than what is pre-trained", least=0)  # fmt: skip
-    halve_every: int = setting(1000, "iterations after which all learning rates are halved, the paper's; 0 for never", least=0)  # fmt: skip
-    meta_augmentation: str = setting("basic", "of fake tasks: prototypes of real classes see no AutoAugment either", choices=("none", "basic", "autoaug"))  # fmt: skip
-    bn: str = setting("frozen", "BN statistics while meta-training: of the base session, or of each fake task", choices=("frozen", "batch"))  # fmt: skip
-    base_margin: float = setting(0.0, "subtracted from base classes' logits, for the sake of new classes; 0 in the paper")  # fmt: skip
+    calibrator_lr: float = setting(
+        2e-2, "it starts from nothing, so it learns faster than what is pre-trained", least=0
+    )
+    halve_every: int = setting(
+        1000, "iterations after which all learning rates are halved, the paper's; 0 for never", least=0
+    )
+    meta_augmentation: str = setting(
+        "basic",
+        "of fake tasks: prototypes of real classes see no AutoAugment either",
+        choices=("none", "basic", "autoaug"),
+    )
+    bn: str = setting(
+        "frozen",
+        "BN statistics while meta-training: those of pre-training, or each fake task's own",
+        choices=("frozen", "batch"),
+    )
+    base_margin: float = setting(0.0, "subtracted from base classes' logits, for the sake of new ones; 0 in the paper")
+
+
+Prepare = Callable[[int], Batch]
+Loss = Callable[[Batch], Tensor]
 
 
 class LimitNetwork(CosineNetwork):
@@ -76,7 +110,7 @@ class Limit(PrototypeMethod):
         self._meta_train(session)
 
     def _initial_rows(self, pretrained: CosineNetwork, session: Session) -> Tensor:
-        trained = pretrained.rows.detach().clone()
+        trained: Tensor = pretrained.rows.detach().clone()
         if self.settings.rows == "trained":
             return trained
         means = class_means(pretrained.encoder.embed(session.images), session.labels, session.classes)
@@ -121,12 +155,15 @@ class Limit(PrototypeMethod):
         )
         network.requires_grad_(False).eval()
 
-    def _fake_tasks(self, session: Session, steps: int):  # type: ignore[no-untyped-def]
+    def _fake_tasks(self, session: Session, steps: int) -> tuple[Prepare, Loss]:
         settings, network, engine = self.settings, self.network, self.engine
         shape = TaskShape(
-            settings.fake_phases, settings.fake_way, settings.fake_shot, settings.fake_queries,
+            settings.fake_phases,
+            settings.fake_way,
+            settings.fake_shot,
+            settings.fake_queries,
             mixed=settings.fake_classes == "mixed",
-        )  # fmt: skip
+        )
         augmentation = build_augmentation(settings, settings.meta_augmentation, session.images.shape[-1])
         source: ImageTasks | EmbeddingTasks
         if settings.encoder_lr > 0:
@@ -154,7 +191,7 @@ class Limit(PrototypeMethod):
 
         return prepare, loss
 
-    def _plain(self, session: Session, steps: int):  # type: ignore[no-untyped-def]
+    def _plain(self, session: Session, steps: int) -> tuple[Prepare, Loss]:
         """The ablation's "+ calibration": ordinary base batches, calibrated with the rows as they are."""
         settings, network, engine = self.settings, self.network, self.engine
         augmentation = build_augmentation(settings, settings.meta_augmentation, session.images.shape[-1])
@@ -162,7 +199,8 @@ class Limit(PrototypeMethod):
 
         def prepare(segment: int) -> Batch:
             generator = generator_for(engine.device, engine.seed, "meta-train", segment)
-            epochs = [epoch_batches(session, settings.batch, augmentation, generator) for _ in range(-(-steps // per_epoch))]
+            needed = -(-steps // per_epoch)
+            epochs = [epoch_batches(session, settings.batch, augmentation, generator) for _ in range(needed)]
             return {key: torch.cat([epoch[key] for epoch in epochs])[:steps] for key in epochs[0]}
 
         def loss(batch: Batch) -> Tensor:

@@ -24,8 +24,12 @@ from fscil.settings import setting
 @dataclass(frozen=True)
 class PretrainSettings:
     encoder: str = setting("resnet20", "the benchmark's own network; resnet18 for larger images")
-    augmentation: str = setting("autoaug", "of pre-training: the paper's AutoAug, or its BasicAug", choices=("none", "basic", "autoaug"))  # fmt: skip
-    crop: str = setting("pad", "pad and crop for small images, random resized crop for photos", choices=("pad", "resized"))  # fmt: skip
+    augmentation: str = setting(
+        "autoaug", "of pre-training: the paper's AutoAug, or its BasicAug", choices=("none", "basic", "autoaug")
+    )
+    crop: str = setting(
+        "pad", "pad and crop for small images, random resized crop for photos", choices=("pad", "resized")
+    )
     flip: bool = setting(True, "mirror images at random; off where left and right matter, as in writing")
     policy: str = setting("cifar10", "AutoAugment's policy", choices=("cifar10", "imagenet"))
     cutout: int = setting(0, "side of the square that autoaug blanks out, in pixels", least=0)
@@ -45,7 +49,10 @@ def epoch_batches(session: Session, batch: int, augmentation: augment.Augment, g
     steps = len(session.labels) // batch
     order = torch.randperm(len(session.labels), generator=generator, device=session.labels.device)[: steps * batch]
     images = augmentation(session.images[order], generator)
-    return {"images": images.unflatten(0, (steps, batch)), "labels": session.labels[order].unflatten(0, (steps, batch))}
+    return {
+        "images": images.unflatten(0, (steps, batch)),
+        "labels": session.labels[order].unflatten(0, (steps, batch)),
+    }
 
 
 def build_augmentation(settings: PretrainSettings, name: str, size: int) -> augment.Augment:
@@ -66,7 +73,7 @@ def pretrain(session: Session, settings: PretrainSettings, context: Context) -> 
     encoder = encoders.build(settings.encoder, context.mean, context.std)
     rows = torch.nn.init.kaiming_uniform_(torch.empty(classes, encoder.dim), a=5**0.5)
     network = CosineNetwork(encoder, rows).to(engine.device)
-    encoder.bfloat16 = engine.bfloat16
+    encoder.autocast = engine.bfloat16
 
     own = {f.name: getattr(settings, f.name) for f in dataclasses.fields(PretrainSettings)}
     with encoder_cache.entry(own, context) as cached:

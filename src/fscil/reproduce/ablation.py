@@ -9,9 +9,10 @@ from dataclasses import replace
 from rich.console import Console
 from rich.table import Table
 
-from fscil import paper, runs
+from fscil import methods, paper, runs
 from fscil.config import resolve
 from fscil.results import Result
+from fscil.settings import fields_of
 
 TITLE = "Ablation study on CIFAR100: prototypes, calibration, one fake phase, C fake phases"
 
@@ -43,12 +44,12 @@ def reproduce(seeds: int, overrides: Sequence[str], where: runs.Where, out: Cons
 
 def own(method: str, overrides: Sequence[str]) -> list[str]:
     """Settings that only LIMIT has are not for the rows without it."""
-    from fscil import methods
-
-    known = methods.get(method).Settings.__dataclass_fields__
+    known = fields_of(methods.get(method).Settings)
     return [override for override in overrides if override.partition("=")[0] in known]
 
 
 def mean_row(results: Sequence[Result]) -> list[str]:
     columns = zip(*(result.accuracy for result in results), strict=True)
-    return [f"{statistics.fmean(column):.2f}" for column in columns] + [f"{statistics.fmean(r.pd for r in results):.2f}"]
+    return [f"{statistics.fmean(column):.2f}" for column in columns] + [
+        f"{statistics.fmean(r.pd for r in results):.2f}"
+    ]
