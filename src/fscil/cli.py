@@ -45,11 +45,15 @@ def command_line() -> str:
 
 @app.command()
 def run(
-    method: Annotated[str | None, typer.Argument(help="A method or preset: limit, limit-paper, decoupled-cosine, ...")] = None,
+    method: Annotated[
+        str | None, typer.Argument(help="A method or preset: limit, limit-paper, decoupled-cosine, ...")
+    ] = None,
     benchmark: Annotated[str | None, typer.Argument(help="glyphs, digits, cifar100, folder, ...")] = None,
     overrides: Overrides = None,
     seed: Annotated[int, typer.Option(min=0)] = 1,
-    out_folder: Annotated[Path | None, typer.Option("--out", help="Run folder; default: a new one under runs/.")] = None,
+    out_folder: Annotated[
+        Path | None, typer.Option("--out", help="Run folder; default: a new one under runs/.")
+    ] = None,
     resume: Annotated[Path | None, typer.Option(help="Go on with the run in this folder.")] = None,
     device: Device = None,
     root: Root = None,
@@ -87,11 +91,13 @@ def show(result: Result, folder: Path, as_json: bool) -> None:
     if as_json:
         print(json.dumps({"folder": str(folder), **vars(result)}))
         return
-    out.print(session_table([result]))
+    out.print(session_table([result]), crop=False)
     if result.note:
         out.print(f"note: {result.note}")
     write_curve([result], folder / "curve.png")
-    out.print(f"model   {folder / 'model'}\ncurve   {folder / 'curve.png'}\nreport  {folder / 'report.html'}", soft_wrap=True)
+    out.print(
+        f"model   {folder / 'model'}\ncurve   {folder / 'curve.png'}\nreport  {folder / 'report.html'}", soft_wrap=True
+    )
 
 
 @app.command()
@@ -100,7 +106,9 @@ def compare(
     overrides: Overrides = None,
     methods: Annotated[str, typer.Option(help="Comma-separated methods or presets.")] = "limit,decoupled-cosine",
     seeds: Annotated[int, typer.Option(min=1, help="How many seeds, from 1.")] = 5,
-    out_folder: Annotated[Path, typer.Option("--out", help="Folder of the runs; finished ones are not repeated.")] = Path("runs/compare"),
+    out_folder: Annotated[
+        Path, typer.Option("--out", help="Folder of the runs; finished ones are not repeated.")
+    ] = Path("runs/compare"),
     device: Device = None,
     root: Root = None,
     checkpoint_every: Every = 20.0,
@@ -117,7 +125,7 @@ def compare(
     if as_json:
         print(json.dumps([vars(result) for result in comparison.results]))
         return
-    out.print(session_table(comparison.results))
+    out.print(session_table(comparison.results), crop=False)
     for line in comparison.lines:
         out.print(line, soft_wrap=True)
 
@@ -156,7 +164,7 @@ def report(
     fscil report runs/compare/* --out compare.html
     """
     results = [read_result(folder) for folder in folders]
-    out.print(session_table(results))
+    out.print(session_table(results), crop=False)
     out.print(f"report  {write_report(results, out_file)}", soft_wrap=True)
 
 

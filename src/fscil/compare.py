@@ -24,7 +24,9 @@ def compare(
     benchmark: str, presets: Sequence[str], seeds: int, overrides: Sequence[str], where: runs.Where, console: Console
 ) -> Comparison:
     """Run every method with seeds 1 .. seeds; finished runs in the folder are read, interrupted ones resumed."""
-    configs = [resolve(preset.strip(), benchmark, overrides, seed) for seed in range(1, seeds + 1) for preset in presets]
+    configs = [
+        resolve(preset.strip(), benchmark, overrides, seed) for seed in range(1, seeds + 1) for preset in presets
+    ]
     results = []
     for config in configs:
         folder = where.folder / f"{benchmark}-{config.preset}-seed{config.seed}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib.metadata import entry_points
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -30,7 +31,7 @@ class Encoder(nn.Module):
         scale = 1 / (255 * torch.tensor(std).view(1, 3, 1, 1))
         self.register_buffer("scale", scale)
         self.register_buffer("shift", -255 * torch.tensor(mean).view(1, 3, 1, 1) * scale)
-        self.dim: int = backbone.dim
+        self.dim = cast(int, backbone.dim)
         self.autocast = False  # to bfloat16; CUDA alone, since some CPUs crash on it
 
     def forward(self, images: Tensor) -> Tensor:

@@ -39,7 +39,7 @@ def reproduce(seeds: int, overrides: Sequence[str], where: runs.Where, out: Cons
         table.add_row(name, f"ours, {seeds} seeds", *mean_row(rows))
         published = paper.ablation()[name]
         table.add_row("", "paper", *(f"{a:.2f}" for a in published), f"{published[0] - published[-1]:.2f}", style="dim")
-    out.print(table)
+    out.print(table, crop=False)
 
 
 def own(method: str, overrides: Sequence[str]) -> list[str]:
