@@ -97,8 +97,8 @@ def protocol(classes: int, base_classes: int, way: int | str, shot: int | str) -
     rest = classes - base
     if rest < 1:
         raise UserError(
-            f"folder: {classes} classes are too few for {base} base classes and a session of new ones; "
-            "add classes or lower base_classes"
+            f"folder: {base} base classes and a session of new ones need at least {base + 1} classes, but there are "
+            f"{classes}; add classes or lower base_classes"
         )
     ways = _numbers("way", way)
     if len(ways) == 1:
@@ -186,8 +186,8 @@ def _numbers(option: str, value: int | str) -> list[int]:
 
 
 def _left_out(names: Sequence[str]) -> list[str]:
-    more = ", ..." if len(names) > 5 else ""
-    return [f"folder: {len(names)} classes are left out: {', '.join(names[:5])}{more}"] if names else []
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return [f"folder: left out are the classes {', '.join(names[:5])}{more}"] if names else []
 
 
 def _encoder_for(options: FolderOptions) -> Mapping[str, object]:

@@ -12,21 +12,22 @@ import numpy as np
 import torch
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
-from torch.nn.functional import affine_grid, grid_sample
+from torch.nn.functional import affine_grid, grid_sample, interpolate
 
 from fscil.errors import UserError
 
 # How hard the pictures are. Raise RECIPE_VERSION with any change to how they are drawn.
 RECIPE_VERSION = 1
-ROTATION = 20.0  # degrees, either way
-SHEAR = 0.25
-SCALE = (0.75, 1.25)  # of a character that fills two thirds of the picture
-STRETCH = 0.15  # of width against height, either way
-SHIFT = 0.15  # of the picture's width, either way
+ROTATION = 35.0  # degrees, either way
+SHEAR = 0.4
+SCALE = (0.6, 1.2)  # of a character that fills two thirds of the picture
+STRETCH = 0.25  # of width against height, either way
+SHIFT = 0.2  # of the picture's width, either way
+WARP = 0.2  # of half the canvas: how far each of 4 x 4 points is moved, and smoothly what lies between them
 STROKES = (0, 1, 2)  # added to the outline of a character of FONT_SIZE
-CONTRAST = (0.25, 0.9)  # between the luminance of character and ground
-TINT = 0.15  # of either colour, each channel, either way
-NOISE = (0.02, 0.15)  # standard deviation, one per picture
+CONTRAST = (0.25, 0.75)  # between the luminance of character and ground
+TINT = 0.1  # of either colour, each channel, either way
+NOISE = (0.03, 0.18)  # standard deviation, one per picture
 
 SIZE = 32  # of a picture
 CANVAS, GLYPH = 48, 32  # of a drawn character: the square, and the character's longer side in it
@@ -59,7 +60,9 @@ def faces_of(script: str) -> tuple[str, ...]:
 def recipe() -> list[str]:
     """Everything that the pictures are made of, but for the versions of FreeType and the rest, as lines of text."""
     lines = [f"version {RECIPE_VERSION}", f"faces {WIDE_FACES} {NARROW_FACES} {NARROW_SCRIPTS}", f"columns {COLUMNS}"]
-    lines += [f"rotation {ROTATION} shear {SHEAR} scale {SCALE} stretch {STRETCH} shift {SHIFT} strokes {STROKES}"]
+    lines += [
+        f"rotation {ROTATION} shear {SHEAR} scale {SCALE} stretch {STRETCH} shift {SHIFT} strokes {STROKES} warp {WARP}"
+    ]
     lines += [f"contrast {CONTRAST} tint {TINT} noise {NOISE} size {SIZE} canvas {CANVAS} {GLYPH} {FONT_SIZE}"]
     return lines
 
@@ -102,11 +105,14 @@ def pictures(drawn: Tensor, n: int, seed: int) -> Tensor:
     face = (u["face"] * len(drawn)).long()
     stroke = (u["stroke"] * len(STROKES)).long()
     grid = affine_grid(_affine_maps(u), [n, 1, SIZE, SIZE], align_corners=False)
+    bends = np.random.RandomState(seed + 1).uniform(-WARP, WARP, (n, 2, 4, 4)).astype(np.float32)
+    bend = interpolate(torch.from_numpy(bends), size=(SIZE, SIZE), mode="bicubic", align_corners=True)
+    grid += bend.permute(0, 2, 3, 1)
     ink = grid_sample(drawn[face, stroke][:, None], grid, align_corners=False)  # [n, 1, SIZE, SIZE]
 
     ground_colour, ink_colour = _colours(u)
     picture = ground_colour + ink * (ink_colour - ground_colour)
-    noise = np.random.RandomState(seed + 1).standard_normal((n, 3, SIZE, SIZE)).astype(np.float32)
+    noise = np.random.RandomState(seed + 2).standard_normal((n, 3, SIZE, SIZE)).astype(np.float32)
     picture += torch.from_numpy(noise) * _between(NOISE, u["noise"])[:, None, None, None]
     return (picture * 255).round().clamp(0, 255).to(torch.uint8)
 

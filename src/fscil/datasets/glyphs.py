@@ -28,7 +28,7 @@ CHARACTERS = {
 BASE_CLASSES, WAY, SHOT, SESSIONS = 60, 5, 5, 8
 ORDER_SEED = 2024  # of the classes' order of arrival, which mixes the scripts
 IMAGE_SEED = 100_000
-MEAN, STD = (0.5, 0.5, 0.5), (0.32, 0.32, 0.32)
+MEAN, STD = (0.5, 0.5, 0.5), (0.3, 0.3, 0.3)
 
 
 @dataclass(frozen=True)
