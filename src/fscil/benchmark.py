@@ -95,6 +95,8 @@ def split(
             f"{name}: {base_classes} base classes and {len(ways)} sessions need {needed} classes, "
             f"but there are {len(class_names)}; lower base_classes, way or the number of sessions"
         )
+    if not 0 <= trial < 2**32:
+        raise UserError(f"{name}: trial={trial} cannot seed the shots; it must be a number from 0 to {2**32 - 1}")
     if len(ways) != len(shots):
         raise UserError(f"{name}: {len(ways)} ways but {len(shots)} shots; give one of each per session")
     sessions: list[Session] = []
@@ -130,7 +132,7 @@ def split(
     )
 
 
-def validation_benchmark(benchmark: Benchmark, held_out_share: float = 0.2) -> Benchmark:
+def validation_benchmark(benchmark: Benchmark, held_out_share: float = 0.2, trial: int = 1) -> Benchmark:
     """An inner benchmark of base classes alone, so that settings can be chosen without any test image.
 
     The last third of the base classes arrives in sessions of the real way and shot (60 base classes of 5-way 5-shot:
@@ -163,6 +165,7 @@ def validation_benchmark(benchmark: Benchmark, held_out_share: float = 0.2) -> B
         base_classes=len(base.classes) - rounds * way,
         ways=[way] * rounds,
         shots=[shot] * rounds,
+        trial=trial,
         mean=benchmark.mean,
         std=benchmark.std,
         data_checksum=benchmark.data_checksum,

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import shlex
+import signal
 import sys
 import time
 from pathlib import Path
+from types import FrameType
 from typing import Annotated
 
 import typer
@@ -168,13 +170,22 @@ def report(
     out.print(f"report  {write_report(results, out_file)}", soft_wrap=True)
 
 
+class Interrupted(BaseException):
+    """Ctrl-C. Typer keeps a KeyboardInterrupt to itself and exits with a code that depends on its version."""
+
+
+def interrupt(number: int, frame: FrameType | None) -> None:
+    raise Interrupted
+
+
 def main() -> None:
     """Errors of the user's making are one line and exit code 2; everything else is a bug and may say so loudly."""
+    signal.signal(signal.SIGINT, interrupt)
     try:
         app(standalone_mode=True)
     except UserError as error:
         err.print(f"error: {error}", style="bold red", soft_wrap=True, markup=False)
         sys.exit(2)
-    except KeyboardInterrupt:
+    except Interrupted:
         err.print("interrupted; the run folder can be resumed with --resume")
         sys.exit(130)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from rich.console import Console
 
 from fscil import runs
-from fscil.config import resolve
+from fscil.config import check_overrides, overrides_of, resolve
 from fscil.report.curve import write_curve
 from fscil.report.html import write_report
 from fscil.results import Result, paired_difference
@@ -24,8 +24,12 @@ def compare(
     benchmark: str, presets: Sequence[str], seeds: int, overrides: Sequence[str], where: runs.Where, console: Console
 ) -> Comparison:
     """Run every method with seeds 1 .. seeds; finished runs in the folder are read, interrupted ones resumed."""
+    presets = [preset.strip() for preset in presets]
+    check_overrides(presets, benchmark, overrides)
     configs = [
-        resolve(preset.strip(), benchmark, overrides, seed) for seed in range(1, seeds + 1) for preset in presets
+        resolve(preset, benchmark, overrides_of(preset, benchmark, overrides), seed)
+        for seed in range(1, seeds + 1)
+        for preset in presets
     ]
     results = []
     for config in configs:

@@ -90,6 +90,20 @@ def resolve(preset: str, benchmark: str, overrides: Sequence[str] = (), seed: in
     return Config(preset, method, benchmark, seed, note=note, **values)
 
 
+def overrides_of(preset: str, benchmark: str, overrides: Sequence[str]) -> list[str]:
+    """Those overrides that this method knows, where several methods are run with the same ones."""
+    method = read_preset(choose(preset, presets(), "method")).get("method", preset)
+    known = fields_of(methods.get(method).Settings, datasets.get(benchmark).options, RunSettings)
+    return [override for override in overrides if split_override(override)[0] in known]
+
+
+def check_overrides(names: Sequence[str], benchmark: str, overrides: Sequence[str]) -> None:
+    """Refuse a setting that none of the methods knows."""
+    for override in overrides:
+        if not any(overrides_of(name, benchmark, [override]) for name in names):
+            resolve(names[0], benchmark, [override])  # says what would have been right
+
+
 def split_override(override: str) -> tuple[str, str]:
     key, equals, value = override.partition("=")
     if not equals or not key:
@@ -118,7 +132,8 @@ def to_toml(config: Config, explain: bool = False) -> str:
 
 def toml_value(value: Any) -> str:
     """Strings, numbers, booleans and lists look alike in JSON and TOML."""
-    return json.dumps(list(value) if isinstance(value, tuple) else value, ensure_ascii=False)
+    text = json.dumps(list(value) if isinstance(value, tuple) else value, ensure_ascii=False)
+    return text.replace("\x7f", "\\u007f")  # the one character that JSON leaves alone and TOML does not allow
 
 
 def read_config(path: Path) -> Config:
@@ -133,5 +148,9 @@ def read_config(path: Path) -> Config:
     if missing := [name for name in names if name not in text]:
         raise UserError(f"{path} lacks {', '.join(missing)}; start the run again")
     config = Config(**{name: text[name] for name in names})
-    resolve(config.preset, config.benchmark, [f"{k}={v}" for k, v in config.settings.items()], config.seed)
+    sections = (config.settings, config.options, config.run)
+    if not (all(isinstance(section, dict) for section in sections) and isinstance(config.seed, int)):
+        raise UserError(f"{path} is not a run's configuration; start the run again")
+    given = [f"{key}={value}" for section in sections for key, value in section.items()]
+    resolve(config.preset, config.benchmark, given, config.seed)
     return config

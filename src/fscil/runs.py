@@ -53,7 +53,7 @@ def choose_device(name: str | None) -> torch.device:
 def start(config: Config, where: Where, console: Console) -> Result:
     """A new run in a folder that holds nothing of another one."""
     path = where.folder / "config.toml"
-    if path.exists():
+    if any((where.folder / part).exists() for part in ("config.toml", "checkpoint", "result.json")):
         raise UserError(
             f"{where.folder} already holds a run; go on with --resume {where.folder}, or choose another --out"
         )
@@ -90,7 +90,7 @@ def load_benchmark(config: Config, root: Path | None, trial: int | None = None) 
     options = options if trial is None else replace(options, trial=trial)
     benchmark = read_dataset(config.benchmark, options, datasets.data_root(root))
     if config.run_settings().validation == "classes":
-        benchmark = validation_benchmark(benchmark)
+        benchmark = validation_benchmark(benchmark, trial=options.trial)
     return benchmark
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import types
 import typing
 from collections.abc import Mapping
@@ -12,16 +13,18 @@ from fscil.errors import UserError
 from fscil.naming import choose
 
 
-def setting(default: Any, why: str, *, choices: tuple[str, ...] = (), least: float | None = None) -> Any:
+def setting(
+    default: Any, why: str, *, choices: tuple[str, ...] = (), least: float | None = None, most: float | None = None
+) -> Any:
     """A field of a settings class, with what a reader (and --show-config) should know about it."""
-    return dataclasses.field(default=default, metadata={"why": why, "choices": choices, "least": least})
+    return dataclasses.field(default=default, metadata={"why": why, "choices": choices, "least": least, "most": most})
 
 
 def parse(field: dataclasses.Field[Any], hint: Any, value: Any) -> Any:
     """A value from the command line or a TOML file as the field's type, or an error that says what it should be."""
     try:
         parsed = _convert(hint, value)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         name = getattr(hint, "__name__", str(hint))
         raise UserError(f"{field.name}={value} is not {_article(name)} {name}") from error
     if choices := field.metadata.get("choices"):
@@ -29,6 +32,9 @@ def parse(field: dataclasses.Field[Any], hint: Any, value: Any) -> Any:
     least = field.metadata.get("least")
     if least is not None and parsed < least:
         raise UserError(f"{field.name}={value} is too small: it must be at least {least:g}")
+    most = field.metadata.get("most")
+    if most is not None and parsed > most:
+        raise UserError(f"{field.name}={value} is too large: it must be at most {most:g}")
     return parsed
 
 
@@ -58,6 +64,8 @@ def _convert(hint: Any, value: Any) -> Any:
         if number != int(number):
             raise ValueError(value)
         return int(number)
+    if hint is float and not math.isfinite(float(value)):
+        raise ValueError(value)
     return hint(value)
 
 

@@ -16,7 +16,7 @@ from fscil.engine.checkpoint import load_tensors, save_tensors
 from fscil.engine.metrics_log import MetricsLog
 from fscil.engine.seeds import seed_for
 from fscil.engine.stage import Stage
-from fscil.engine.stepper import Stepper, load_module
+from fscil.engine.stepper import Stepper
 from fscil.errors import UserError
 
 
@@ -53,13 +53,17 @@ class Engine:
         first, spent = 0, 0.0
         if path and path.exists():
             tensors, about = load_tensors(path)
-            first, spent = about["segments_done"], about["seconds"]
-            if first >= stage.segments:
-                load_module(stage.module, tensors)
-                self._finish(stage.name, spent, about["captured"])
-                return
             stepper = Stepper(stage, self.device, self.capture)
-            stepper.load_state(tensors)
+            try:
+                first, spent, captured = about["segments_done"], about["seconds"], about["captured"]
+                stepper.load_state(tensors)
+            except (KeyError, RuntimeError) as error:
+                raise UserError(
+                    f"{path} is no checkpoint of this {stage.name} stage; delete it to start that part again"
+                ) from error
+            if first >= stage.segments:
+                self._finish(stage.name, spent, captured)
+                return
         stepper = stepper or Stepper(stage, self.device, self.capture)
         name = self.scope + stage.name
         self.log.rewind(name, first)

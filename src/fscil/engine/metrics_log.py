@@ -27,11 +27,16 @@ class MetricsLog:
         """Drop what a killed run wrote after its last checkpoint: it is about to happen again."""
         if self.path is None or not self.path.exists():
             return
-        lines = [line for line in self.path.read_text().splitlines() if line.endswith("}")]  # the last may be cut off
-        kept = [line for line in lines if not _later(json.loads(line), stage, segments)]
-        if kept != self.path.read_text().splitlines():
-            write_atomically(self.path, "".join(f"{line}\n" for line in kept).encode())
+        before = self.path.read_text()
+        kept = [line for line in before.splitlines() if not _dropped(line, stage, segments)]
+        after = "".join(f"{line}\n" for line in kept)
+        if after != before:
+            write_atomically(self.path, after.encode())
 
 
-def _later(line: dict[str, Any], stage: str, segments: int) -> bool:
+def _dropped(text: str, stage: str, segments: int) -> bool:
+    try:
+        line = json.loads(text)
+    except ValueError:
+        return True  # cut off when the run was killed
     return line.get("stage") == stage and line.get("segment", 0) > segments

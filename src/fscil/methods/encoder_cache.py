@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from filelock import FileLock
-from torch import nn
+from torch import Tensor, nn
 
 import fscil
 from fscil.engine import Engine
@@ -63,10 +63,17 @@ class Entry:
         """Fill the network if the cache has it; the stage then counts with its original seconds."""
         if not self.path.exists():
             return False
-        tensors, about = load_tensors(self.path)
+        try:
+            tensors, about = load_tensors(self.path)
+            seconds, captured = about["seconds"], about["captured"]
+            if shapes(tensors) != shapes(network.state_dict()):
+                raise UserError(f"{self.path} holds another network")
+        except (UserError, KeyError) as error:  # a run is worth more than its cache
+            self.engine.console.print(f"the cached encoder is of no use and is trained again: {error}")
+            return False
         network.load_state_dict(tensors)
-        self.engine.seconds["pretrain"] = {"seconds": about["seconds"], "cached": True}
-        self.engine.captured.append(about["captured"])
+        self.engine.seconds["pretrain"] = {"seconds": seconds, "cached": True}
+        self.engine.captured.append(captured)
         return True
 
     def save(self, network: nn.Module) -> None:
@@ -75,6 +82,10 @@ class Entry:
             save_tensors(self.path, network.state_dict(), about)
         except UserError as error:  # a run is worth more than its cache
             self.engine.console.print(f"the encoder was not cached: {error}")
+
+
+def shapes(tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(tensor.shape) for name, tensor in tensors.items()}
 
 
 class NoEntry(Entry):
@@ -93,17 +104,20 @@ def entry(settings: dict[str, Any], context: Context) -> Iterator[Entry]:
         yield NoEntry(folder, context.engine)
         return
     path = folder / "encoders" / f"{key(settings, context)}.safetensors"
+    lock = FileLock(path.with_suffix(".lock"))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        context.engine.console.print(f"no cache: {path.parent} cannot be made")
+        if lock_is_taken(lock):
+            context.engine.console.print("waiting for another run that trains the same encoder")
+        lock.acquire()
+    except OSError as error:
+        context.engine.console.print(f"no cache: {path.parent} cannot be used ({error.strerror})")
         yield NoEntry(folder, context.engine)
         return
-    lock = FileLock(path.with_suffix(".lock"))
-    if lock_is_taken(lock):
-        context.engine.console.print("waiting for another run that trains the same encoder")
-    with lock:
+    try:
         yield Entry(path, context.engine)
+    finally:
+        lock.release()
 
 
 def lock_is_taken(lock: FileLock) -> bool:

@@ -16,6 +16,17 @@ from fscil.episodes import FakeTasks, TaskShape, class_members, sample_fake_task
 from fscil.errors import UserError
 
 
+def check_tasks(shape: TaskShape, counts: Tensor, encoder_learns: bool) -> None:
+    """Refuse shapes that the base session cannot give; counts: images of each base class."""
+    shape.check(counts)
+    half, needed = int(counts.min()) // 2, max(shape.shot, shape.queries, 2)
+    if shape.mixed and not encoder_learns and half < needed:
+        raise UserError(
+            f"blended fake classes take half of a base class's images, here {half}, but {shape.shot} shots and "
+            f"{shape.queries} queries need {needed}; set fake_classes=base or lower fake_shot and fake_queries"
+        )
+
+
 def sizes(shape: TaskShape, base_classes: int) -> list[int]:
     """How many items of a step are supports, old queries 1, new queries 1, old queries 2, ..."""
     found = [shape.phases * shape.way * shape.shot]
@@ -81,28 +92,27 @@ class EmbeddingTasks:
     ) -> None:
         self.shape = shape
         members, self.counts = class_members(session.labels, len(session.classes))
-        shape.check(self.counts)
+        check_tasks(shape, self.counts, encoder_learns=False)
         self.embeddings = encoder.embed(augmentation(session.images, generator))
         self.members = members
         if shape.mixed:
             half = int(self.counts.min()) // 2
-            needed = max(shape.shot, shape.queries)
-            if half < needed:
-                raise UserError(
-                    f"blended fake classes take half of a base class's images ({half}), fewer than {shape.shot} shots "
-                    f"or {shape.queries} queries; set fake_classes=base or lower fake_shot"
-                )
             self.pool = self._encode_pool(session, members[:, :half], augmentation, encoder, generator)
             self.members, self.counts = members[:, half : 2 * half], torch.full_like(self.counts, half)
 
     def _encode_pool(
         self, session: Session, members: Tensor, augmentation: Augment, encoder: Encoder, generator: torch.Generator
     ) -> Tensor:
-        """Embeddings of blended images [pool, blends, d]."""
-        device = members.device
-        pool, blends = self.POOL, max(self.BLENDS, self.shape.shot + 2 * self.shape.queries)
-        pairs = torch.rand(pool, len(members), device=device, generator=generator).argsort(1)[:, :2]
-        place = torch.randint(members.shape[1], (pool, blends, 2), device=device, generator=generator)
+        """Embeddings of blended images [pool, blends, d]: distinct pairs of classes, of distinct pairs of images each."""
+        shape, device, (classes, half) = self.shape, members.device, members.shape
+        pairs = torch.combinations(torch.arange(classes, device=device))
+        order = torch.randperm(len(pairs), device=device, generator=generator)
+        pairs = pairs[order[: max(self.POOL, shape.phases * shape.way)]]
+        pool, blends = len(pairs), min(half**2, max(self.BLENDS, shape.shot + 2 * shape.queries))
+        # every image once, in random order; then again beside another partner
+        orders = torch.rand(pool, half, 2, device=device, generator=generator).argsort(1)
+        i = torch.arange(blends, device=device)
+        place = torch.stack([orders[:, i % half, 0], orders[:, (i + i // half) % half, 1]], 2)
         index = members[pairs[:, None, :], place]
         pictures = augmentation(session.images[index.flatten()], generator).unflatten(0, index.shape)
         return encoder.embed(blend(pictures).flatten(0, 1)).unflatten(0, (pool, blends))

@@ -67,6 +67,7 @@ class Finetune(Method):
                 loss=lambda batch: cosine_loss(network, batch, settings.scale),
                 momentum=settings.momentum,
                 weight_decay=settings.weight_decay,
+                nesterov=settings.nesterov,
             )
         )
 

@@ -20,10 +20,11 @@ from fscil.engine import Stage, seed_for
 from fscil.engine.schedule import decay_every
 from fscil.engine.seeds import generator_for
 from fscil.engine.stage import Batch, ParameterGroup
-from fscil.episodes import TaskShape
+from fscil.episodes import TaskShape, class_members
+from fscil.errors import UserError
 from fscil.methods.cosine_network import CosineNetwork, class_means
 from fscil.methods.decoupled_cosine import PrototypeMethod
-from fscil.methods.fake_tasks import EmbeddingTasks, ImageTasks, query_labels, sizes
+from fscil.methods.fake_tasks import EmbeddingTasks, ImageTasks, check_tasks, query_labels, sizes
 from fscil.methods.pretrain import PretrainSettings, build_augmentation, epoch_batches, pretrain
 from fscil.settings import setting
 
@@ -55,7 +56,7 @@ class LimitSettings(PretrainSettings):
     logits: str = setting(
         "cosine", "inner product (the paper) or scale * cosine, as in pre-training", choices=("inner", "cosine")
     )
-    dropout: float = setting(0.5, "in the calibrator, the paper's", least=0)
+    dropout: float = setting(0.5, "in the calibrator, the paper's", least=0, most=1)
     meta_steps: int = setting(2000, "iterations; the paper does not say", least=1)
     meta_batch_steps: int = setting(50, "iterations whose fake tasks are sampled and augmented together", least=1)
     encoder_lr: float = setting(2e-4, "the paper's; 0 fixes the encoder and embeds the base session once", least=0)
@@ -94,7 +95,23 @@ class Limit(PrototypeMethod):
     settings: LimitSettings
     network: LimitNetwork
 
+    @property
+    def shape(self) -> TaskShape:
+        s = self.settings
+        return TaskShape(s.fake_phases, s.fake_way, s.fake_shot, s.fake_queries, mixed=s.fake_classes == "mixed")
+
+    def check(self, session: Session) -> None:
+        """What cannot be meta-trained is refused before the long pre-training, not after it."""
+        settings = self.settings
+        if settings.tasks == "fake":
+            check_tasks(self.shape, class_members(session.labels, len(session.classes))[1], settings.encoder_lr > 0)
+        if settings.calibrator_lr == 0 and (
+            settings.tasks == "plain" or settings.encoder_lr == settings.rows_lr == 0
+        ):
+            raise UserError("nothing is left to meta-train: every learning rate is 0; raise calibrator_lr")
+
     def learn_base(self, session: Session) -> None:
+        self.check(session)
         pretrained = pretrain(session, self.settings, self.context)
         self.base_classes = len(session.classes)
         torch.manual_seed(seed_for(self.engine.seed, "calibrator"))
@@ -136,7 +153,8 @@ class Limit(PrototypeMethod):
         network.train()
         if settings.bn == "frozen" or learning_rates[network.encoder] == 0:
             network.encoder.eval()
-        steps = min(settings.meta_batch_steps, settings.meta_steps)
+        segments = -(-settings.meta_steps // settings.meta_batch_steps)
+        steps = -(-settings.meta_steps // segments)
         prepare, loss = self._fake_tasks(session, steps) if settings.tasks == "fake" else self._plain(session, steps)
         engine.train(
             Stage(
@@ -144,7 +162,7 @@ class Limit(PrototypeMethod):
                 module=network,
                 groups=groups,
                 schedule=decay_every(settings.halve_every),
-                segments=-(-settings.meta_steps // steps),
+                segments=segments,
                 steps=steps,
                 prepare=prepare,
                 loss=loss,
@@ -156,14 +174,7 @@ class Limit(PrototypeMethod):
         network.requires_grad_(False).eval()
 
     def _fake_tasks(self, session: Session, steps: int) -> tuple[Prepare, Loss]:
-        settings, network, engine = self.settings, self.network, self.engine
-        shape = TaskShape(
-            settings.fake_phases,
-            settings.fake_way,
-            settings.fake_shot,
-            settings.fake_queries,
-            mixed=settings.fake_classes == "mixed",
-        )
+        settings, network, engine, shape = self.settings, self.network, self.engine, self.shape
         augmentation = build_augmentation(settings, settings.meta_augmentation, session.images.shape[-1])
         source: ImageTasks | EmbeddingTasks
         if settings.encoder_lr > 0:

@@ -9,10 +9,9 @@ from dataclasses import replace
 from rich.console import Console
 from rich.table import Table
 
-from fscil import methods, paper, runs
-from fscil.config import resolve
+from fscil import paper, runs
+from fscil.config import check_overrides, overrides_of, resolve
 from fscil.results import Result
-from fscil.settings import fields_of
 
 TITLE = "Ablation study on CIFAR100: prototypes, calibration, one fake phase, C fake phases"
 
@@ -27,12 +26,13 @@ ROWS: dict[str, tuple[str, list[str]]] = {
 
 
 def reproduce(seeds: int, overrides: Sequence[str], where: runs.Where, out: Console, progress: Console) -> None:
+    check_overrides([method for method, _ in ROWS.values()], "cifar100", overrides)
     sessions = len(paper.ablation()["meta-c"])
     table = Table("row", "", *(str(i) for i in range(sessions)), "PD", title=TITLE)
     for name, (method, settings) in ROWS.items():
         rows = []
         for seed in range(1, seeds + 1):
-            config = resolve(method, "cifar100", [*settings, *own(method, overrides)], seed)
+            config = resolve(method, "cifar100", [*overrides_of(method, "cifar100", overrides), *settings], seed)
             progress.print(f"{name}, seed {seed}")
             folder = where.folder / f"ablation-{name}-seed{seed}"
             rows.append(runs.finish(config, replace(where, folder=folder), progress))
@@ -40,12 +40,6 @@ def reproduce(seeds: int, overrides: Sequence[str], where: runs.Where, out: Cons
         published = paper.ablation()[name]
         table.add_row("", "paper", *(f"{a:.2f}" for a in published), f"{published[0] - published[-1]:.2f}", style="dim")
     out.print(table, crop=False)
-
-
-def own(method: str, overrides: Sequence[str]) -> list[str]:
-    """Settings that only LIMIT has are not for the rows without it."""
-    known = fields_of(methods.get(method).Settings)
-    return [override for override in overrides if override.partition("=")[0] in known]
 
 
 def mean_row(results: Sequence[Result]) -> list[str]:
