@@ -81,7 +81,11 @@ DATASET = Dataset(
     options=DigitsOptions,
     load=load,
     defaults={
-        "encoder": "resnet20", "augmentation": "basic", "crop": "pad", "flip": False, "cutout": 0,
+        "encoder": "resnet20",
+        "augmentation": "basic",
+        "crop": "pad",
+        "flip": False,
+        "cutout": 0,
         "fake_way": 1,  # four base classes are two blends, one for each of LIMIT's two phases
     },
     prepare=prepare,

@@ -103,7 +103,7 @@ class EmbeddingTasks:
     def _encode_pool(
         self, session: Session, members: Tensor, augmentation: Augment, encoder: Encoder, generator: torch.Generator
     ) -> Tensor:
-        """Embeddings of blended images [pool, blends, d]: distinct pairs of classes, of distinct pairs of images each."""
+        """Embeddings of blends [pool, blends, d]: distinct pairs of classes, and of each distinct pairs of images."""
         shape, device, (classes, half) = self.shape, members.device, members.shape
         pairs = torch.combinations(torch.arange(classes, device=device))
         order = torch.randperm(len(pairs), device=device, generator=generator)

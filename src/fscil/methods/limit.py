@@ -105,9 +105,7 @@ class Limit(PrototypeMethod):
         settings = self.settings
         if settings.tasks == "fake":
             check_tasks(self.shape, class_members(session.labels, len(session.classes))[1], settings.encoder_lr > 0)
-        if settings.calibrator_lr == 0 and (
-            settings.tasks == "plain" or settings.encoder_lr == settings.rows_lr == 0
-        ):
+        if settings.calibrator_lr == 0 and (settings.tasks == "plain" or settings.encoder_lr == settings.rows_lr == 0):
             raise UserError("nothing is left to meta-train: every learning rate is 0; raise calibrator_lr")
 
     def learn_base(self, session: Session) -> None:
