@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -99,3 +100,25 @@ def test_installed_command_and_module_work(installed: Path) -> None:
     script = str(installed / "bin" / "fscil")
     listed = python(script, "data", "list", cwd=installed, PYTHONPATH=str(installed))
     assert [line.split()[0] for line in listed.splitlines()][:4] == ["glyphs", "digits", "cifar100", "folder"]
+
+
+@pytest.mark.slow
+def test_demo_ends_with_table_model_and_report(installed: Path, tmp_path: Path) -> None:
+    """The command of `make demo`, shortened, from the installed package; again, it reads what it finds."""
+    line = next(line for line in (ROOT / "Makefile").read_text().splitlines() if "fscil compare" in line)
+    words = line.split(" --out ")[0].split()[1:]
+    short = ["epochs=1", "meta_steps=4", "images_per_class=10", "test_images_per_class=2"]
+    script = str(installed / "bin" / "fscil")
+    environment = {"PYTHONPATH": str(installed), "FSCIL_CACHE": str(tmp_path / "cache")}
+    said = python(script, *words, *short, "--out", "runs/demo", cwd=tmp_path, **environment)
+    table, _, places = said.partition("\nmodel ")
+    assert "limit" in table
+    assert "decoupled-cosine" in table
+    model, report = re.findall(r"(\S+/model|\S+report\.html)$", places, re.MULTILINE)
+    assert (tmp_path / model / "model.safetensors").stat().st_size > 1_000_000
+    assert "<html" in (tmp_path / report).read_text(encoding="utf-8")
+
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("runs/demo/*/result.json")}
+    assert len(before) == 2
+    assert python(script, *words, *short, "--out", "runs/demo", cwd=tmp_path, **environment) == said
+    assert before == {path: path.stat().st_mtime_ns for path in before}
