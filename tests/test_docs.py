@@ -15,7 +15,7 @@ import pytest
 import typer.main
 
 from fscil.cli import app
-from fscil.config import resolve, toml_value
+from fscil.config import overrides_of, resolve, toml_value
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -45,7 +45,8 @@ def test_commands_of_the_documents_parse(command: str) -> None:
     methods = [given.get("method")] if name == "run" else (given.get("methods") or "").split(",")
     for method in methods:
         if method and given.get("benchmark"):
-            resolve(method, given["benchmark"], overrides)
+            own = overrides if name == "run" else overrides_of(method, given["benchmark"], overrides)
+            resolve(method, given["benchmark"], own)
 
 
 def test_readme_table_of_departures_is_what_the_presets_say() -> None:
