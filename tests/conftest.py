@@ -2,15 +2,92 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
-from fscil import metrics
+from fscil import datasets, metrics
+from fscil.benchmark import Benchmark, split
+from fscil.datasets import Dataset
 from fscil.results import Result, config_hash
+
+
+@pytest.fixture(autouse=True, scope="session")
+def encoder_cache_of_the_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No test reads or writes the user's cache of encoders."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FSCIL_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+def build_tiny_benchmark(
+    base: int = 4,
+    ways: tuple[int, ...] = (2, 1),
+    shots: tuple[int, ...] = (2, 3),
+    images: int = 8,
+    test_images: int = 3,
+    size: int = 8,
+    trial: int = 1,
+) -> Benchmark:
+    """Noise around a colour of its own for every class: small enough that a ResNet20 learns it in no time."""
+    classes = base + sum(ways)
+    generator = torch.Generator().manual_seed(7)
+    colours = torch.randint(40, 216, (classes, 3, 1, 1), generator=generator)
+
+    def draw(count: int) -> torch.Tensor:
+        noise = torch.randint(-40, 41, (classes, count, 3, size, size), generator=generator)
+        return (colours[:, None] + noise).flatten(0, 1).clamp(0, 255).to(torch.uint8)
+
+    train, test = draw(images), draw(test_images)
+    return split(
+        "tiny",
+        [f"colour {label}" for label in range(classes)],
+        train,
+        torch.arange(classes).repeat_interleave(images),
+        list(range(classes * images)),
+        test,
+        torch.arange(classes).repeat_interleave(test_images),
+        base_classes=base,
+        ways=ways,
+        shots=shots,
+        trial=trial,
+        mean=(0.5, 0.5, 0.5),
+        std=(0.25, 0.25, 0.25),
+        data_checksum="tiny",
+    )
+
+
+@dataclass(frozen=True)
+class TinyOptions:
+    trial: int = 1
+    base: int = 4
+    images: int = 8
+
+
+@pytest.fixture
+def tiny_benchmark() -> Callable[..., Benchmark]:
+    return build_tiny_benchmark
+
+
+@pytest.fixture
+def tiny_dataset(monkeypatch: pytest.MonkeyPatch) -> str:
+    """The tiny benchmark under the name "tiny", for whatever runs by name; gives settings that make runs short."""
+
+    def load(options: TinyOptions, root: Path | None) -> Benchmark:
+        return build_tiny_benchmark(base=options.base, images=options.images, trial=options.trial)
+
+    defaults = {
+        "epochs": 1, "lr": 0.02, "batch": 16, "augmentation": "basic", "fake_way": 1, "fake_shot": 2, "fake_queries": 1,
+        "meta_steps": 4, "meta_batch_steps": 2, "session_epochs": 2,
+    }  # fmt: skip
+    dataset = Dataset("tiny", "noisy colours", TinyOptions, load, defaults, lambda _: "nothing", lambda _: ["ok: tiny"])
+    monkeypatch.setitem(datasets.BUILT_IN, "tiny", dataset)
+    return "tiny"
 
 
 @pytest.fixture

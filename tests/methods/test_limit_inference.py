@@ -1,0 +1,110 @@
+"""LIMIT in the few-shot sessions: prototypes in, calibrated logits out, nothing trained."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import calibrator_reference as reference
+import numpy as np
+import pytest
+import torch
+
+from fscil.benchmark import Benchmark, Session
+from fscil.methods import Method
+
+MakeMethod = Callable[..., Method]
+
+
+@pytest.fixture
+def benchmark(tiny_benchmark: Callable[..., Benchmark]) -> Benchmark:
+    return tiny_benchmark(base=5, ways=(2, 1, 3), shots=(1, 5, 2))
+
+
+@pytest.fixture
+def method(make_method: MakeMethod, benchmark: Benchmark) -> Method:
+    method = make_method("limit", benchmark)
+    method.learn_base(benchmark.sessions[0])
+    return method
+
+
+def test_any_way_and_any_shot(method: Method, benchmark: Benchmark) -> None:
+    images = benchmark.test_images
+    assert method.logits(images).shape == (len(images), 5)
+    for i, session in enumerate(benchmark.sessions[1:], start=1):
+        method.learn_session(session)
+        logits = method.logits(images)
+        assert logits.shape == (len(images), benchmark.seen(i))
+        assert logits.isfinite().all()
+
+
+def test_a_new_row_is_the_mean_embedding_of_its_class(method: Method, benchmark: Benchmark) -> None:
+    session = benchmark.sessions[1]
+    extra = Session(session.classes, torch.cat([session.images, session.images[:1]]), torch.cat([session.labels, session.labels[:1]]))  # fmt: skip
+    method.learn_session(extra)  # one class now has two images, the other one
+    rows: Any = method.network.rows
+    for place, label in enumerate(session.classes):
+        own = [method.embed(image[None])[0] for image, of in zip(extra.images, extra.labels, strict=True) if of == label]  # fmt: skip
+        assert torch.allclose(rows[5 + place], torch.stack(own).mean(0), atol=1e-5)
+
+
+def test_classes_keep_their_order_of_arrival(method: Method, benchmark: Benchmark) -> None:
+    """Images of a session in any order give the same rows, one per class in the order of session.classes."""
+    session = benchmark.sessions[3]
+    shuffled = torch.randperm(len(session.labels), generator=torch.Generator().manual_seed(1))
+    for number in (1, 2):
+        method.learn_session(benchmark.sessions[number])
+    before = method.state()["rows"].clone()
+    method.learn_session(Session(session.classes, session.images[shuffled], session.labels[shuffled]))
+    rows = method.state()["rows"]
+    assert torch.equal(rows[: len(before)], before)
+    for place, label in enumerate(session.classes):
+        expected = method.embed(session.images[session.labels == label]).mean(0)
+        assert torch.allclose(rows[len(before) + place], expected, atol=1e-5)
+
+
+def test_sessions_train_nothing(method: Method, benchmark: Benchmark) -> None:
+    before = {name: tensor.clone() for name, tensor in method.state().items()}
+    for session in benchmark.sessions[1:]:
+        method.learn_session(session)
+    after = method.state()
+    assert all(torch.equal(before[name], after[name]) for name in before if name != "rows")
+    assert torch.equal(after["rows"][:5], before["rows"])
+    assert not method.logits(benchmark.test_images).requires_grad
+    assert list(method.engine.seconds) == ["pretrain", "meta-train"]
+
+
+@pytest.mark.parametrize("logits", ["inner", "cosine"])
+def test_logits_are_calibrated_one_query_at_a_time(make_method: MakeMethod, benchmark: Benchmark, logits: str) -> None:
+    method = make_method("limit", benchmark, logits=logits)
+    method.learn_base(benchmark.sessions[0])
+    method.learn_session(benchmark.sessions[1])
+    network: Any = method.network
+    found = method.logits(benchmark.test_images)
+    rows, weights = network.rows.detach().double().numpy(), reference.weights_of(network.calibrator)
+    scale = method.settings.scale if logits == "cosine" else 1.0
+    for image, row in zip(benchmark.test_images[::4], found[::4], strict=True):
+        query = method.embed(image[None])[0].double().numpy()
+        expected = reference.logits(weights, rows, query, cosine=logits == "cosine", scale=scale)
+        assert np.allclose(row.double().numpy(), expected, atol=1e-3)
+
+
+def test_base_margin_is_subtracted_from_base_logits_alone(make_method: MakeMethod, benchmark: Benchmark) -> None:
+    found = []
+    for margin in (0.0, 1.5):
+        method = make_method("limit", benchmark, base_margin=margin)
+        method.learn_base(benchmark.sessions[0])
+        method.learn_session(benchmark.sessions[1])
+        found.append(method.logits(benchmark.test_images))
+    without, with_margin = found
+    assert torch.equal(with_margin[:, :5], without[:, :5] - 1.5)
+    assert torch.equal(with_margin[:, 5:], without[:, 5:])
+
+
+def test_a_thousand_queries_are_answered_like_one(method: Method, benchmark: Benchmark) -> None:
+    """Queries are worked on in parts; where the parts begin must not show."""
+    embeddings = method.embed(benchmark.test_images).repeat(20, 1)
+    assert len(embeddings) > 512
+    together = method.classify(embeddings)
+    apart = torch.cat([method.classify(part) for part in embeddings.split(33)])
+    assert torch.allclose(together, apart, atol=1e-4)

@@ -1,0 +1,223 @@
+"""LIMIT's meta-training: Algorithm 2 and the switches of the ablation."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import calibrator_reference as reference
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+from torch import Tensor
+
+from fscil.benchmark import Benchmark, Session
+from fscil.engine import Engine
+from fscil.engine.seeds import generator_for
+from fscil.episodes import TaskShape, class_members, sample_fake_tasks
+from fscil.errors import UserError
+from fscil.methods import Method
+
+MakeMethod = Callable[..., Method]
+
+
+@pytest.fixture
+def benchmark(tiny_benchmark: Callable[..., Benchmark]) -> Benchmark:
+    return tiny_benchmark(base=7)
+
+
+def loss_by_hand(method: Any, session: Session, shape: TaskShape, segment: int, step: int) -> float:
+    """Algorithm 2 with one image, one query and one class at a time."""
+    network, settings = method.network, method.settings
+    members, counts = class_members(session.labels, len(session.classes))
+    drawn = generator_for(torch.device("cpu"), method.engine.seed, "meta-train", segment)
+    tasks = sample_fake_tasks(members, counts, shape, settings.meta_batch_steps, drawn)
+    weights = reference.weights_of(network.calibrator)
+
+    def embedding(parents: Tensor) -> np.ndarray[Any, np.dtype[np.float64]]:
+        picture = torch.stack([session.images[int(i)].double() for i in parents.flatten()]).mean(0).round()
+        with torch.no_grad():
+            return network.encoder(picture.to(torch.uint8)[None])[0].double().numpy()
+
+    classifier = [network.rows[int(label)].detach().double().numpy() for label in tasks.old_classes[step]]
+    risk = 0.0
+    for c in range(shape.phases):
+        for n in range(shape.way):  # Eq. (5): rows of earlier phases stay as they are
+            shots = [embedding(tasks.supports[step, c, n, k]) for k in range(shape.shot)]
+            classifier.append(sum(shots) / len(shots))  # Eq. (prototype)
+        losses = []
+        rows = np.stack(classifier)
+        queries = [*tasks.old_queries[c][step], *tasks.new_queries[c][step]]
+        assert len(queries) == len(classifier)
+        for row, of_class in enumerate(queries):
+            for image in of_class:
+                logits = reference.logits(
+                    weights, rows, embedding(image), cosine=settings.logits == "cosine",
+                    scale=settings.scale if settings.logits == "cosine" else 1.0,
+                )  # fmt: skip
+                losses.append(math.log(sum(math.exp(z) for z in logits)) - logits[row])
+        risk += sum(losses) / len(losses)
+    return risk  # Eq. (9): summed over the phases
+
+
+@pytest.mark.parametrize("encoder_lr", [2e-4, 0.0])
+@pytest.mark.parametrize("logits", ["inner", "cosine"])
+@pytest.mark.parametrize("phases", [1, 3])
+def test_loss_is_the_papers(make_method: MakeMethod, recording_engine: Any, benchmark: Benchmark, monkeypatch: pytest.MonkeyPatch, phases: int, logits: str, encoder_lr: float) -> None:  # fmt: skip
+    monkeypatch.setenv("FSCIL_CACHE", "off")
+    shape = TaskShape(phases, 2, 2, 2)
+    method = make_method(
+        "limit", benchmark, engine=recording_engine, fake_classes="base", fake_phases=phases, fake_way=2, fake_shot=2,
+        fake_queries=2, logits=logits, meta_augmentation="none", rows="trained", encoder_lr=encoder_lr,
+    )  # fmt: skip
+    method.learn_base(benchmark.sessions[0])
+    stage = recording_engine.stages[-1]
+    assert stage.name == "meta-train"
+    for segment, step in ((0, 0), (1, 1)):
+        batch = {name: tensor[step] for name, tensor in stage.prepare(segment).items()}
+        expected = loss_by_hand(method, benchmark.sessions[0], shape, segment, step)
+        assert float(stage.loss(batch)) == pytest.approx(expected, rel=1e-4)
+
+
+def test_loss_of_blended_classes(make_method: MakeMethod, recording_engine: Any, benchmark: Benchmark, monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
+    monkeypatch.setenv("FSCIL_CACHE", "off")
+    method = make_method(
+        "limit", benchmark, engine=recording_engine, fake_classes="mixed", fake_phases=3, fake_way=1, fake_shot=2,
+        fake_queries=1, meta_augmentation="none",
+    )  # fmt: skip
+    method.learn_base(benchmark.sessions[0])
+    stage = recording_engine.stages[-1]
+    batch = {name: tensor[1] for name, tensor in stage.prepare(0).items()}
+    expected = loss_by_hand(method, benchmark.sessions[0], TaskShape(3, 1, 2, 1, mixed=True), 0, 1)
+    assert float(stage.loss(batch)) == pytest.approx(expected, rel=1e-4)
+
+
+def state(method: Method, part: str) -> dict[str, Tensor]:
+    return {name: tensor.clone() for name, tensor in method.state().items() if name.startswith(part)}
+
+
+def same(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
+    return all(torch.equal(a[name], b[name]) for name in a) and a.keys() == b.keys()
+
+
+def statistics(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor for name, tensor in tensors.items() if "running" in name or "num_batches" in name}
+
+
+@pytest.fixture
+def learned(make_method: MakeMethod, benchmark: Benchmark, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Method]:  # fmt: skip
+    """learned(name, **settings): a method after its base session; all of a test share one pre-trained encoder."""
+    monkeypatch.setenv("FSCIL_CACHE", str(tmp_path / "cache"))
+
+    def learn(name: str, **settings: Any) -> Method:
+        method = make_method(name, benchmark, **settings)
+        method.learn_base(benchmark.sessions[0])
+        return method
+
+    return learn
+
+
+@pytest.fixture
+def before(learned: Callable[..., Method]) -> Method:
+    """What LIMIT starts from: the pre-trained encoder and its trained rows."""
+    return learned("decoupled-cosine", rows="trained")
+
+
+@pytest.mark.parametrize("fake_classes", ["base", "mixed"])
+def test_fake_tasks_teach_encoder_rows_and_calibrator(learned: Callable[..., Method], before: Method, fake_classes: str) -> None:  # fmt: skip
+    once, longer = (learned("limit", rows="trained", fake_classes=fake_classes, meta_steps=n) for n in (2, 4))
+    for method in (once, longer):
+        assert not same(state(method, "encoder."), state(before, "encoder."))
+        assert not same(state(method, "rows"), state(before, "rows"))
+    assert not same(state(once, "calibrator."), state(longer, "calibrator."))
+
+
+def test_plain_batches_teach_the_calibrator_alone(learned: Callable[..., Method], before: Method) -> None:
+    once, longer = (learned("limit", tasks="plain", rows="trained", meta_steps=n) for n in (2, 4))
+    for method in (once, longer):
+        assert same(state(method, "encoder."), state(before, "encoder."))
+        assert same(state(method, "rows"), state(before, "rows"))
+    assert not same(state(once, "calibrator."), state(longer, "calibrator."))
+
+
+@pytest.mark.parametrize("fake_classes", ["base", "mixed"])
+@pytest.mark.parametrize("bn", ["frozen", "batch"])
+def test_encoder_lr_of_zero_leaves_the_encoder_alone(learned: Callable[..., Method], before: Method, fake_classes: str, bn: str) -> None:  # fmt: skip
+    method = learned("limit", rows="trained", fake_classes=fake_classes, encoder_lr=0.0, bn=bn)
+    assert same(state(method, "encoder."), state(before, "encoder."))
+    assert not same(state(method, "rows"), state(before, "rows"))
+
+
+def test_rows_lr_of_zero_leaves_the_rows_alone(learned: Callable[..., Method], before: Method) -> None:
+    method = learned("limit", rows="trained", rows_lr=0.0)
+    assert same(state(method, "rows"), state(before, "rows"))
+    assert not same(state(method, "encoder."), state(before, "encoder."))
+
+
+def test_frozen_statistics_stay_and_batch_statistics_move(learned: Callable[..., Method], before: Method) -> None:
+    pretrained = statistics(state(before, "encoder."))
+    assert same(statistics(state(learned("limit", bn="frozen"), "encoder.")), pretrained)
+    assert not same(statistics(state(learned("limit", bn="batch"), "encoder.")), pretrained)
+
+
+def test_rows_start_as_trained_means_or_half_of_each(learned: Callable[..., Method], before: Method, benchmark: Benchmark) -> None:  # fmt: skip
+    base = benchmark.sessions[0]
+    rows = {
+        kind: learned("limit", rows=kind, rows_lr=0.0, encoder_lr=0.0).state()["rows"]
+        for kind in ("trained", "means", "blend")
+    }
+    embeddings = before.embed(base.images)
+    for label in base.classes:
+        mean = embeddings[base.labels == label].mean(0)
+        trained = before.state()["rows"][label]
+        assert torch.equal(rows["trained"][label], trained)
+        assert torch.allclose(rows["means"][label], mean, atol=1e-5)
+        blend = 0.5 * mean + 0.5 * trained / trained.norm() * mean.norm()
+        assert torch.allclose(rows["blend"][label], blend, atol=1e-5)
+
+
+def test_learning_rates_momentum_and_halving_reach_the_stage(make_method: MakeMethod, recording_engine: Any, benchmark: Benchmark, monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
+    monkeypatch.setenv("FSCIL_CACHE", "off")
+    method = make_method(
+        "limit", benchmark, engine=recording_engine, encoder_lr=0.1, rows_lr=0.2, calibrator_lr=0.3, halve_every=3,
+        meta_steps=7, meta_batch_steps=3, momentum=0.8, weight_decay=0.01, nesterov=False,
+    )  # fmt: skip
+    method.learn_base(benchmark.sessions[0])
+    pretraining, stage = recording_engine.stages
+    rates = {id(p): group.lr for group in stage.groups for p in group.parameters}
+    network: Any = method.network
+    assert {rates[id(p)] for p in network.encoder.parameters()} == {0.1}
+    assert rates[id(network.rows)] == 0.2
+    assert {rates[id(p)] for p in network.calibrator.parameters()} == {0.3}
+    assert [stage.schedule(step) for step in range(7)] == [1, 1, 1, 0.5, 0.5, 0.5, 0.25]
+    assert (stage.momentum, stage.weight_decay, stage.nesterov) == (0.8, 0.01, False)
+    assert (stage.segments, stage.steps) == (3, 3)  # at least the 7 that were asked for, in equal parts
+    assert pretraining.name == "pretrain"
+
+
+def test_settings_that_cannot_work_are_refused_before_pretraining(make_method: MakeMethod, recording_engine: Any, benchmark: Benchmark) -> None:  # fmt: skip
+    bad: list[tuple[dict[str, Any], str]] = [
+        ({"fake_way": 4}, "lower fake_way"),
+        ({"fake_shot": 8}, "lower fake_shot"),
+        ({"fake_shot": 5, "encoder_lr": 0.0}, "set fake_classes=base"),
+        ({"encoder_lr": 0, "rows_lr": 0, "calibrator_lr": 0}, "learning rate is 0"),
+        ({"tasks": "plain", "calibrator_lr": 0}, "learning rate is 0"),
+    ]
+    for settings, message in bad:
+        method = make_method("limit", benchmark, engine=recording_engine, **settings)
+        with pytest.raises(UserError, match=message):
+            method.learn_base(benchmark.sessions[0])
+    assert not hasattr(recording_engine, "stages")  # nothing was trained
+
+
+def test_meta_training_lowers_its_loss(make_method: MakeMethod, benchmark: Benchmark, tmp_path: Path) -> None:
+    engine = Engine(folder=tmp_path, console=Console(quiet=True))
+    method = make_method("limit", benchmark, engine=engine, meta_steps=60, meta_batch_steps=10, encoder_lr=0.0, epochs=3)  # fmt: skip
+    method.learn_base(benchmark.sessions[0])
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    losses = [line["loss"] for line in lines if line["stage"] == "meta-train"]
+    assert losses[-1] < 0.8 * losses[0]

@@ -1,0 +1,173 @@
+"""What every registered method promises, whatever it does inside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from fscil import methods
+from fscil.benchmark import Benchmark, Session
+from fscil.engine.checkpoint import load_tensors, save_tensors
+from fscil.errors import UserError
+from fscil.methods import Method
+
+MakeMethod = Callable[..., Method]
+every_method = pytest.mark.parametrize("name", methods.names())
+
+
+def learn(method: Method, benchmark: Benchmark) -> list[Tensor]:
+    """Logits of all test images after every session."""
+    method.learn_base(benchmark.sessions[0])
+    found = [method.logits(benchmark.test_images)]
+    for session in benchmark.sessions[1:]:
+        method.learn_session(session)
+        found.append(method.logits(benchmark.test_images))
+    return found
+
+
+@every_method
+def test_logits_cover_the_classes_seen_so_far(make_method: MakeMethod, tiny_benchmark: Callable[..., Benchmark], name: str) -> None:  # fmt: skip
+    benchmark = tiny_benchmark(ways=(2, 1), shots=(3, 1))
+    for i, logits in enumerate(learn(make_method(name, benchmark), benchmark)):
+        assert logits.shape == (len(benchmark.test_labels), benchmark.seen(i))
+        assert logits.dtype == torch.float32
+        assert logits.isfinite().all()
+        assert not logits.requires_grad
+
+
+@every_method
+def test_logits_are_the_classification_of_the_embeddings(make_method: MakeMethod, tiny_benchmark: Callable[..., Benchmark], name: str) -> None:  # fmt: skip
+    benchmark = tiny_benchmark()
+    method = make_method(name, benchmark)
+    (*_, logits) = learn(method, benchmark)
+    embeddings = method.embed(benchmark.test_images)
+    assert embeddings.ndim == 2
+    assert torch.allclose(method.classify(embeddings), logits, atol=1e-5)
+
+
+@every_method
+def test_state_is_plain_tensors_and_all_there_is(make_method: MakeMethod, tiny_benchmark: Callable[..., Benchmark], tmp_path: Path, name: str) -> None:  # fmt: skip
+    benchmark = tiny_benchmark()
+    method = make_method(name, benchmark)
+    (*_, logits) = learn(method, benchmark)
+    assert all(type(tensor) in (Tensor, torch.nn.Parameter) for tensor in method.state().values())
+    save_tensors(tmp_path / "state.safetensors", method.state(), {})
+    kept, _ = load_tensors(tmp_path / "state.safetensors")
+    assert kept.keys() == method.state().keys()
+    assert all(torch.equal(kept[key], tensor) for key, tensor in method.state().items())
+    with torch.no_grad():
+        for tensor in method.network.state_dict().values():  # forget everything ...
+            tensor.zero_()
+    assert not torch.equal(method.logits(benchmark.test_images), logits)
+    method.network.load_state_dict(kept)  # ... and know it again
+    assert torch.equal(method.logits(benchmark.test_images), logits)
+
+
+@every_method
+def test_a_seed_decides_everything(make_method: MakeMethod, tiny_benchmark: Callable[..., Benchmark], monkeypatch: pytest.MonkeyPatch, name: str) -> None:  # fmt: skip
+    monkeypatch.setenv("FSCIL_CACHE", "off")
+    benchmark = tiny_benchmark()
+    first = learn(make_method(name, benchmark, seed=3), benchmark)
+    torch.rand(5)  # what happens elsewhere must not matter
+    again = learn(make_method(name, benchmark, seed=3), benchmark)
+    other = learn(make_method(name, benchmark, seed=4), benchmark)
+    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+    assert not torch.equal(first[0], other[0])
+
+
+@every_method
+def test_learning_does_not_depend_on_being_asked(make_method: MakeMethod, tiny_benchmark: Callable[..., Benchmark], name: str) -> None:  # fmt: skip
+    benchmark = tiny_benchmark()
+    asked = learn(make_method(name, benchmark), benchmark)[-1]
+    silent = make_method(name, benchmark)
+    silent.learn_base(benchmark.sessions[0])
+    for session in benchmark.sessions[1:]:
+        silent.learn_session(session)
+    assert torch.equal(silent.logits(benchmark.test_images), asked)
+
+
+@every_method
+def test_nothing_valid_is_refused(make_method: MakeMethod, tiny_benchmark: Callable[..., Benchmark], name: str) -> None:
+    """Classes of unequal size, a batch larger than the base session, one class of one image, one query."""
+    benchmark = tiny_benchmark(ways=(1, 1), shots=(1, 2))
+    base = benchmark.sessions[0]
+    kept = torch.nonzero((base.labels != 2) | (torch.arange(len(base.labels)) % 2 == 0)).flatten()
+    method = make_method(name, benchmark, batch=1000)
+    method.learn_base(Session(base.classes, base.images[kept], base.labels[kept]))
+    for session in benchmark.sessions[1:]:
+        method.learn_session(session)
+    assert method.logits(benchmark.test_images[:1]).shape == (1, 6)
+    assert method.logits(benchmark.test_images[:0]).shape == (0, 6)
+
+
+@every_method
+def test_colours_are_learned(make_method: MakeMethod, tiny_benchmark: Callable[..., Benchmark], name: str) -> None:
+    """After a few epochs the easiest of benchmarks is far above chance in its base session."""
+    benchmark = tiny_benchmark(images=16, test_images=8)
+    method = make_method(name, benchmark, epochs=12, augmentation="none", warmup=2)
+    method.learn_base(benchmark.sessions[0])
+    images, labels = benchmark.test(0)
+    assert float((method.logits(images).argmax(1) == labels).float().mean()) > 0.6  # chance is 0.25
+
+
+@every_method
+def test_memory_and_parameters_are_declared(name: str) -> None:
+    method = methods.get(name)
+    assert isinstance(method.exemplars_per_class, int)
+    assert method.exemplars_per_class >= 0
+    assert isinstance(method.fixed_encoder, bool)
+
+
+def test_fixed_encoders_are_fixed(make_method: MakeMethod, tiny_benchmark: Callable[..., Benchmark]) -> None:
+    """run_sessions embeds test images only once where a method says that it may."""
+    benchmark = tiny_benchmark()
+    for name in methods.names():
+        method = make_method(name, benchmark)
+        method.learn_base(benchmark.sessions[0])
+        before = method.embed(benchmark.test_images)
+        method.learn_session(benchmark.sessions[1])
+        assert torch.equal(method.embed(benchmark.test_images), before) == method.fixed_encoder, name
+
+
+def test_unknown_method_names_the_nearest() -> None:
+    with pytest.raises(UserError, match="'limmit'.*did you mean 'limit'"):
+        methods.get("limmit")
+
+
+def test_other_packages_add_methods(monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = EntryPoint("mine", "fscil.methods.finetune:Finetune", "fscil.methods")
+
+    def points(group: str, name: str = "mine") -> list[EntryPoint]:
+        return [mine] if (group, name) == ("fscil.methods", "mine") else []
+
+    monkeypatch.setattr(methods, "entry_points", points)
+    assert "mine" in methods.names()
+    assert methods.get("mine") is methods.METHODS["finetune"]
+
+
+def test_decoupled_cosine_compares_with_class_means(make_method: MakeMethod, tiny_benchmark: Callable[..., Benchmark]) -> None:  # fmt: skip
+    benchmark = tiny_benchmark()
+    method = make_method("decoupled-cosine", benchmark)
+    (*_, logits) = learn(method, benchmark)
+    queries = method.embed(benchmark.test_images).double()
+    for session in benchmark.sessions:
+        for label in session.classes:
+            mean = method.embed(session.images[session.labels == label]).double().mean(0)
+            cosine = (queries @ mean) / (queries.norm(dim=1) * mean.norm())
+            assert torch.allclose(logits[:, label].double(), method.settings.scale * cosine, atol=1e-4)
+
+
+def test_finetune_trains_every_layer_on_the_new_images_alone(make_method: MakeMethod, tiny_benchmark: Callable[..., Benchmark]) -> None:  # fmt: skip
+    benchmark = tiny_benchmark()
+    method = make_method("finetune", benchmark, session_epochs=3)
+    method.learn_base(benchmark.sessions[0])
+    before = {name: tensor.clone() for name, tensor in method.state().items()}
+    method.learn_session(benchmark.sessions[1])
+    after = method.state()
+    assert all(not torch.equal(before[n], after[n]) for n in before if n.endswith("weight") and "encoder" in n)
+    assert not torch.equal(after["rows"][:4], before["rows"])
