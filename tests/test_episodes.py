@@ -85,7 +85,7 @@ def test_blended_classes_have_parents_of_their_own_and_all_base_rows_stay(case: 
 
 @settings(max_examples=60, deadline=None)
 @given(cases())
-def test_there_are_C_phases_of_N_way_K_shot_supports(case: Case) -> None:
+def test_there_are_as_many_phases_ways_and_shots_as_asked(case: Case) -> None:
     shape = case.shape
     parents = 2 if shape.mixed else 1
     assert case.tasks.supports.shape == (case.steps, shape.phases, shape.way, shape.shot, parents)
@@ -168,7 +168,7 @@ def test_the_most_classes_that_fake_tasks_may_take(phases: int, way: int, mixed:
 def test_too_few_images_are_refused() -> None:
     shape = TaskShape(1, 1, 3, 2)
     shape.check(torch.tensor([9, 5, 9]))
-    with pytest.raises(UserError, match="3 shots and 2 queries.*has 4 images; lower fake_shot or fake_queries"):
+    with pytest.raises(UserError, match=r"3 shots and 2 queries.*has 4 images; lower fake_shot or fake_queries"):
         shape.check(torch.tensor([9, 4, 9]))
 
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import calibrator_reference as reference
 import numpy as np
 import pytest
 import torch
@@ -8,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+import calibrator_reference as reference
 from fscil.calibrators import Transformer
 
 

@@ -19,7 +19,9 @@ def some_images(n: int, size: int = 32) -> Tensor:
     return torch.randint(0, 256, (n, 3, size, size), dtype=torch.uint8, generator=torch.Generator().manual_seed(n))
 
 
-@pytest.mark.parametrize(("name", "parameters", "dim", "size"), [("resnet20", 271_824, 64, 32), ("resnet18", 11_176_512, 512, 84)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "parameters", "dim", "size"), [("resnet20", 271_824, 64, 32), ("resnet18", 11_176_512, 512, 84)]
+)
 def test_size_and_output_of_the_benchmarks_networks(name: str, parameters: int, dim: int, size: int) -> None:
     encoder = encoders.build(name, MEAN, STD).eval()
     assert sum(p.numel() for p in encoder.parameters()) == parameters
@@ -122,7 +124,7 @@ def test_initialisation_follows_torchs_seed() -> None:
 
 
 def test_unknown_encoder_names_the_nearest() -> None:
-    with pytest.raises(UserError, match="'resnet21'.*did you mean 'resnet20'"):
+    with pytest.raises(UserError, match=r"'resnet21'.*did you mean 'resnet20'"):
         encoders.build("resnet21", MEAN, STD)
 
 

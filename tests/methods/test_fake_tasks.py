@@ -74,7 +74,11 @@ def read(step: Tensor, shape: TaskShape, base_classes: int) -> Iterator[Item]:
     for i, item in enumerate(supports):
         yield Item("support", i // (shape.way * shape.shot), old + i // shape.shot, parents_of(item))
     for c in range(shape.phases):
-        for row, item in zip(query_labels(shape, base_classes, torch.device("cpu"))[c], torch.cat(queries[2 * c : 2 * c + 2]), strict=True):  # fmt: skip
+        for row, item in zip(
+            query_labels(shape, base_classes, torch.device("cpu"))[c],
+            torch.cat(queries[2 * c : 2 * c + 2]),
+            strict=True,
+        ):
             yield Item("old" if row < old else "new", c, int(row), parents_of(item))
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import calibrator_reference as reference
 import numpy as np
 import pytest
 import torch
 
+import calibrator_reference as reference
 from fscil.benchmark import Benchmark, Session
 from fscil.methods import Method
 
@@ -40,11 +40,17 @@ def test_any_way_and_any_shot(method: Method, benchmark: Benchmark) -> None:
 
 def test_a_new_row_is_the_mean_embedding_of_its_class(method: Method, benchmark: Benchmark) -> None:
     session = benchmark.sessions[1]
-    extra = Session(session.classes, torch.cat([session.images, session.images[:1]]), torch.cat([session.labels, session.labels[:1]]))  # fmt: skip
+    extra = Session(
+        session.classes,
+        torch.cat([session.images, session.images[:1]]),
+        torch.cat([session.labels, session.labels[:1]]),
+    )
     method.learn_session(extra)  # one class now has two images, the other one
     rows: Any = method.network.rows
     for place, label in enumerate(session.classes):
-        own = [method.embed(image[None])[0] for image, of in zip(extra.images, extra.labels, strict=True) if of == label]  # fmt: skip
+        own = [
+            method.embed(image[None])[0] for image, of in zip(extra.images, extra.labels, strict=True) if of == label
+        ]
         assert torch.allclose(rows[5 + place], torch.stack(own).mean(0), atol=1e-5)
 
 

@@ -8,13 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import calibrator_reference as reference
 import numpy as np
 import pytest
 import torch
 from rich.console import Console
 from torch import Tensor
 
+import calibrator_reference as reference
 from fscil.benchmark import Benchmark, Session
 from fscil.engine import Engine
 from fscil.engine.seeds import generator_for
@@ -67,7 +67,15 @@ def loss_by_hand(method: Any, session: Session, shape: TaskShape, segment: int, 
 @pytest.mark.parametrize("encoder_lr", [2e-4, 0.0])
 @pytest.mark.parametrize("logits", ["inner", "cosine"])
 @pytest.mark.parametrize("phases", [1, 3])
-def test_loss_is_the_papers(make_method: MakeMethod, recording_engine: Any, benchmark: Benchmark, monkeypatch: pytest.MonkeyPatch, phases: int, logits: str, encoder_lr: float) -> None:  # fmt: skip
+def test_loss_is_the_papers(
+    make_method: MakeMethod,
+    recording_engine: Any,
+    benchmark: Benchmark,
+    monkeypatch: pytest.MonkeyPatch,
+    phases: int,
+    logits: str,
+    encoder_lr: float,
+) -> None:
     monkeypatch.setenv("FSCIL_CACHE", "off")
     shape = TaskShape(phases, 2, 2, 2)
     method = make_method(
@@ -83,7 +91,9 @@ def test_loss_is_the_papers(make_method: MakeMethod, recording_engine: Any, benc
         assert float(stage.loss(batch)) == pytest.approx(expected, rel=1e-4)
 
 
-def test_loss_of_blended_classes(make_method: MakeMethod, recording_engine: Any, benchmark: Benchmark, monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
+def test_loss_of_blended_classes(
+    make_method: MakeMethod, recording_engine: Any, benchmark: Benchmark, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("FSCIL_CACHE", "off")
     method = make_method(
         "limit", benchmark, engine=recording_engine, fake_classes="mixed", fake_phases=3, fake_way=1, fake_shot=2,
@@ -109,7 +119,9 @@ def statistics(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 @pytest.fixture
-def learned(make_method: MakeMethod, benchmark: Benchmark, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Method]:  # fmt: skip
+def learned(
+    make_method: MakeMethod, benchmark: Benchmark, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Method]:
     """learned(name, **settings): a method after its base session; all of a test share one pre-trained encoder."""
     monkeypatch.setenv("FSCIL_CACHE", str(tmp_path / "cache"))
 
@@ -128,7 +140,9 @@ def before(learned: Callable[..., Method]) -> Method:
 
 
 @pytest.mark.parametrize("fake_classes", ["base", "mixed"])
-def test_fake_tasks_teach_encoder_rows_and_calibrator(learned: Callable[..., Method], before: Method, fake_classes: str) -> None:  # fmt: skip
+def test_fake_tasks_teach_encoder_rows_and_calibrator(
+    learned: Callable[..., Method], before: Method, fake_classes: str
+) -> None:
     once, longer = (learned("limit", rows="trained", fake_classes=fake_classes, meta_steps=n) for n in (2, 4))
     for method in (once, longer):
         assert not same(state(method, "encoder."), state(before, "encoder."))
@@ -146,7 +160,9 @@ def test_plain_batches_teach_the_calibrator_alone(learned: Callable[..., Method]
 
 @pytest.mark.parametrize("fake_classes", ["base", "mixed"])
 @pytest.mark.parametrize("bn", ["frozen", "batch"])
-def test_encoder_lr_of_zero_leaves_the_encoder_alone(learned: Callable[..., Method], before: Method, fake_classes: str, bn: str) -> None:  # fmt: skip
+def test_encoder_lr_of_zero_leaves_the_encoder_alone(
+    learned: Callable[..., Method], before: Method, fake_classes: str, bn: str
+) -> None:
     method = learned("limit", rows="trained", fake_classes=fake_classes, encoder_lr=0.0, bn=bn)
     assert same(state(method, "encoder."), state(before, "encoder."))
     assert not same(state(method, "rows"), state(before, "rows"))
@@ -164,7 +180,9 @@ def test_frozen_statistics_stay_and_batch_statistics_move(learned: Callable[...,
     assert not same(statistics(state(learned("limit", bn="batch"), "encoder.")), pretrained)
 
 
-def test_rows_start_as_trained_means_or_half_of_each(learned: Callable[..., Method], before: Method, benchmark: Benchmark) -> None:  # fmt: skip
+def test_rows_start_as_trained_means_or_half_of_each(
+    learned: Callable[..., Method], before: Method, benchmark: Benchmark
+) -> None:
     base = benchmark.sessions[0]
     rows = {
         kind: learned("limit", rows=kind, rows_lr=0.0, encoder_lr=0.0).state()["rows"]
@@ -180,7 +198,9 @@ def test_rows_start_as_trained_means_or_half_of_each(learned: Callable[..., Meth
         assert torch.allclose(rows["blend"][label], blend, atol=1e-5)
 
 
-def test_learning_rates_momentum_and_halving_reach_the_stage(make_method: MakeMethod, recording_engine: Any, benchmark: Benchmark, monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
+def test_learning_rates_momentum_and_halving_reach_the_stage(
+    make_method: MakeMethod, recording_engine: Any, benchmark: Benchmark, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("FSCIL_CACHE", "off")
     method = make_method(
         "limit", benchmark, engine=recording_engine, encoder_lr=0.1, rows_lr=0.2, calibrator_lr=0.3, halve_every=3,
@@ -199,7 +219,9 @@ def test_learning_rates_momentum_and_halving_reach_the_stage(make_method: MakeMe
     assert pretraining.name == "pretrain"
 
 
-def test_settings_that_cannot_work_are_refused_before_pretraining(make_method: MakeMethod, recording_engine: Any, benchmark: Benchmark) -> None:  # fmt: skip
+def test_settings_that_cannot_work_are_refused_before_pretraining(
+    make_method: MakeMethod, recording_engine: Any, benchmark: Benchmark
+) -> None:
     bad: list[tuple[dict[str, Any], str]] = [
         ({"fake_way": 4}, "lower fake_way"),
         ({"fake_shot": 8}, "lower fake_shot"),
@@ -216,7 +238,9 @@ def test_settings_that_cannot_work_are_refused_before_pretraining(make_method: M
 
 def test_meta_training_lowers_its_loss(make_method: MakeMethod, benchmark: Benchmark, tmp_path: Path) -> None:
     engine = Engine(folder=tmp_path, console=Console(quiet=True))
-    method = make_method("limit", benchmark, engine=engine, meta_steps=60, meta_batch_steps=10, encoder_lr=0.0, epochs=3)  # fmt: skip
+    method = make_method(
+        "limit", benchmark, engine=engine, meta_steps=60, meta_batch_steps=10, encoder_lr=0.0, epochs=3
+    )
     method.learn_base(benchmark.sessions[0])
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     losses = [line["loss"] for line in lines if line["stage"] == "meta-train"]

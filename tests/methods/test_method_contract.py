@@ -31,7 +31,9 @@ def learn(method: Method, benchmark: Benchmark) -> list[Tensor]:
 
 
 @every_method
-def test_logits_cover_the_classes_seen_so_far(make_method: MakeMethod, tiny_benchmark: Callable[..., Benchmark], name: str) -> None:  # fmt: skip
+def test_logits_cover_the_classes_seen_so_far(
+    make_method: MakeMethod, tiny_benchmark: Callable[..., Benchmark], name: str
+) -> None:
     benchmark = tiny_benchmark(ways=(2, 1), shots=(3, 1))
     for i, logits in enumerate(learn(make_method(name, benchmark), benchmark)):
         assert logits.shape == (len(benchmark.test_labels), benchmark.seen(i))
@@ -41,7 +43,9 @@ def test_logits_cover_the_classes_seen_so_far(make_method: MakeMethod, tiny_benc
 
 
 @every_method
-def test_logits_are_the_classification_of_the_embeddings(make_method: MakeMethod, tiny_benchmark: Callable[..., Benchmark], name: str) -> None:  # fmt: skip
+def test_logits_are_the_classification_of_the_embeddings(
+    make_method: MakeMethod, tiny_benchmark: Callable[..., Benchmark], name: str
+) -> None:
     benchmark = tiny_benchmark()
     method = make_method(name, benchmark)
     (*_, logits) = learn(method, benchmark)
@@ -51,7 +55,9 @@ def test_logits_are_the_classification_of_the_embeddings(make_method: MakeMethod
 
 
 @every_method
-def test_state_is_plain_tensors_and_all_there_is(make_method: MakeMethod, tiny_benchmark: Callable[..., Benchmark], tmp_path: Path, name: str) -> None:  # fmt: skip
+def test_state_is_plain_tensors_and_all_there_is(
+    make_method: MakeMethod, tiny_benchmark: Callable[..., Benchmark], tmp_path: Path, name: str
+) -> None:
     benchmark = tiny_benchmark()
     method = make_method(name, benchmark)
     (*_, logits) = learn(method, benchmark)
@@ -69,7 +75,9 @@ def test_state_is_plain_tensors_and_all_there_is(make_method: MakeMethod, tiny_b
 
 
 @every_method
-def test_a_seed_decides_everything(make_method: MakeMethod, tiny_benchmark: Callable[..., Benchmark], monkeypatch: pytest.MonkeyPatch, name: str) -> None:  # fmt: skip
+def test_a_seed_decides_everything(
+    make_method: MakeMethod, tiny_benchmark: Callable[..., Benchmark], monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     monkeypatch.setenv("FSCIL_CACHE", "off")
     benchmark = tiny_benchmark()
     first = learn(make_method(name, benchmark, seed=3), benchmark)
@@ -81,7 +89,9 @@ def test_a_seed_decides_everything(make_method: MakeMethod, tiny_benchmark: Call
 
 
 @every_method
-def test_learning_does_not_depend_on_being_asked(make_method: MakeMethod, tiny_benchmark: Callable[..., Benchmark], name: str) -> None:  # fmt: skip
+def test_learning_does_not_depend_on_being_asked(
+    make_method: MakeMethod, tiny_benchmark: Callable[..., Benchmark], name: str
+) -> None:
     benchmark = tiny_benchmark()
     asked = learn(make_method(name, benchmark), benchmark)[-1]
     silent = make_method(name, benchmark)
@@ -135,7 +145,7 @@ def test_fixed_encoders_are_fixed(make_method: MakeMethod, tiny_benchmark: Calla
 
 
 def test_unknown_method_names_the_nearest() -> None:
-    with pytest.raises(UserError, match="'limmit'.*did you mean 'limit'"):
+    with pytest.raises(UserError, match=r"'limmit'.*did you mean 'limit'"):
         methods.get("limmit")
 
 
@@ -150,7 +160,9 @@ def test_other_packages_add_methods(monkeypatch: pytest.MonkeyPatch) -> None:
     assert methods.get("mine") is methods.METHODS["finetune"]
 
 
-def test_decoupled_cosine_compares_with_class_means(make_method: MakeMethod, tiny_benchmark: Callable[..., Benchmark]) -> None:  # fmt: skip
+def test_decoupled_cosine_compares_with_class_means(
+    make_method: MakeMethod, tiny_benchmark: Callable[..., Benchmark]
+) -> None:
     benchmark = tiny_benchmark()
     method = make_method("decoupled-cosine", benchmark)
     (*_, logits) = learn(method, benchmark)
@@ -162,7 +174,9 @@ def test_decoupled_cosine_compares_with_class_means(make_method: MakeMethod, tin
             assert torch.allclose(logits[:, label].double(), method.settings.scale * cosine, atol=1e-4)
 
 
-def test_finetune_trains_every_layer_on_the_new_images_alone(make_method: MakeMethod, tiny_benchmark: Callable[..., Benchmark]) -> None:  # fmt: skip
+def test_finetune_trains_every_layer_on_the_new_images_alone(
+    make_method: MakeMethod, tiny_benchmark: Callable[..., Benchmark]
+) -> None:
     benchmark = tiny_benchmark()
     method = make_method("finetune", benchmark, session_epochs=3)
     method.learn_base(benchmark.sessions[0])

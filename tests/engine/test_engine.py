@@ -1,0 +1,209 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rich.console import Console
+from torch import Tensor
+
+from fscil.engine import Engine, Stage, seed_for
+from fscil.engine.checkpoint import load_tensors, save_tensors
+from fscil.engine.stage import Batch
+from fscil.errors import UserError
+
+MakeStage = Callable[..., Stage]
+MakeEngine = Callable[..., Engine]
+SEGMENTS, STEPS = 5, 3
+
+
+def weights(stage: Stage) -> dict[str, Tensor]:
+    return {name: tensor.clone() for name, tensor in stage.module.state_dict().items()}
+
+
+def same(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def metrics(engine: Engine) -> list[dict[str, Any]]:
+    assert engine.log.path is not None
+    return [json.loads(line) for line in engine.log.path.read_text().splitlines()]
+
+
+class PowerCutError(Exception):
+    pass
+
+
+def stopping(stage: Stage, at: int) -> Callable[[int], Batch]:
+    """The stage's data, but the power fails when segment `at` is prepared."""
+
+    def prepare(segment: int) -> Batch:
+        if segment == at:
+            raise PowerCutError
+        return dict(stage.prepare(segment))
+
+    return prepare
+
+
+@pytest.mark.parametrize("nesterov", [False, True])
+def test_steps_are_those_of_torchs_sgd(make_stage: MakeStage, nesterov: bool) -> None:
+    trained = make_stage(momentum=0.8, weight_decay=0.01, nesterov=nesterov)
+    Engine(seed=4, console=Console(quiet=True)).train(trained)
+
+    by_hand = make_stage()
+    groups = [{"params": group.parameters, "lr": group.lr} for group in by_hand.groups]
+    optimiser = torch.optim.SGD(groups, momentum=0.8, weight_decay=0.01, nesterov=nesterov)
+    step = 0
+    for segment in range(SEGMENTS):
+        torch.manual_seed(seed_for(4, "practice", segment))
+        data = by_hand.prepare(segment)
+        for i in range(STEPS):
+            for group, each in zip(optimiser.param_groups, by_hand.groups, strict=True):
+                group["lr"] = each.lr * 0.5 ** (step // 4)
+            optimiser.zero_grad()
+            by_hand.loss({name: tensor[i] for name, tensor in data.items()}).backward()
+            optimiser.step()
+            step += 1
+    assert same(weights(trained), weights(by_hand))
+    assert not same(weights(trained), weights(make_stage()))  # and something was learned
+
+
+@pytest.mark.parametrize("every", [0.0, 1e9], ids=["checkpoint per segment", "no checkpoint before the end"])
+@pytest.mark.parametrize("at", range(SEGMENTS))
+def test_interrupted_and_resumed_equals_uninterrupted(
+    make_stage: MakeStage, make_engine: MakeEngine, at: int, every: float
+) -> None:
+    in_one_go = make_stage()
+    make_engine("whole").train(in_one_go)
+
+    with pytest.raises(PowerCutError):
+        make_engine(checkpoint_seconds=every).train(make_stage(prepare=stopping(make_stage(), at)))
+    torch.rand(7)  # a new process has another state of the global generator
+    resumed, engine = make_stage(), make_engine(checkpoint_seconds=every)
+    engine.train(resumed)
+
+    assert same(weights(resumed), weights(in_one_go))
+    final, about = load_tensors(engine.checkpoint_path("practice") or Path())
+    expected, _ = load_tensors(make_engine("whole").checkpoint_path("practice") or Path())
+    assert about["segments_done"] == SEGMENTS
+    assert same(final, expected)  # the momentum as well
+    assert [line["segment"] for line in metrics(engine)] == [1, 2, 3, 4, 5]
+    losses = [line["loss"] for line in metrics(make_engine("whole"))]
+    assert [line["loss"] for line in metrics(engine)] == losses
+
+
+def test_interrupted_again_and_again(make_stage: MakeStage, make_engine: MakeEngine) -> None:
+    in_one_go = make_stage()
+    make_engine("whole").train(in_one_go)
+    for at in range(SEGMENTS):
+        with pytest.raises(PowerCutError):
+            make_engine().train(make_stage(prepare=stopping(make_stage(), at)))
+    resumed = make_stage()
+    make_engine().train(resumed)
+    assert same(weights(resumed), weights(in_one_go))
+    assert [line["segment"] for line in metrics(make_engine())] == [1, 2, 3, 4, 5]
+
+
+def test_a_finished_stage_is_loaded_and_not_repeated(make_stage: MakeStage, make_engine: MakeEngine) -> None:
+    first = make_stage()
+    engine = make_engine()
+    engine.train(first)
+    again, later = make_stage(prepare=stopping(make_stage(), 0)), make_engine()
+    later.train(again)
+    assert same(weights(again), weights(first))
+    assert later.seconds["practice"]["seconds"] == pytest.approx(engine.seconds["practice"]["seconds"], abs=0.5)
+    assert len(metrics(later)) == SEGMENTS
+
+
+def test_metrics_have_a_line_per_segment(make_stage: MakeStage, make_engine: MakeEngine) -> None:
+    engine = make_engine()
+    engine.train(make_stage())
+    lines = metrics(engine)
+    assert [(line["stage"], line["segment"], line["of"]) for line in lines] == [("practice", i, 5) for i in range(1, 6)]
+    assert [line["lr_factor"] for line in lines] == [1, 1, 0.5, 0.25, 0.125]  # at the first of its three steps
+    assert all(line["loss"] > 0 for line in lines)
+    seconds = [line["seconds"] for line in lines]
+    assert seconds == sorted(seconds)
+
+
+def test_lines_of_other_stages_and_scopes_survive_resumption(make_stage: MakeStage, make_engine: MakeEngine) -> None:
+    make_engine().train(make_stage(name="earlier"))
+    with pytest.raises(PowerCutError):
+        make_engine(scope="trial-1-", checkpoint_seconds=1e9).train(make_stage(prepare=stopping(make_stage(), 3)))
+    make_engine(scope="trial-1-").train(make_stage())
+    make_engine(scope="trial-2-").train(make_stage())
+    found = [line["stage"] for line in metrics(make_engine())]
+    assert found == ["earlier"] * 5 + ["trial-1-practice"] * 5 + ["trial-2-practice"] * 5
+
+
+def test_a_scope_changes_names_but_no_numbers(make_stage: MakeStage, make_engine: MakeEngine) -> None:
+    plain, scoped = make_stage(), make_stage()
+    make_engine("a").train(plain)
+    engine = make_engine("b", scope="trial-3-")
+    engine.train(scoped)
+    assert same(weights(plain), weights(scoped))
+    assert list(engine.seconds) == ["trial-3-practice"]
+
+
+def test_seeds_decide_about_dropout(make_stage: MakeStage) -> None:
+    first, same_seed, other = make_stage(), make_stage(), make_stage()
+    for seed, stage in ((1, first), (1, same_seed), (2, other)):
+        Engine(seed=seed, console=Console(quiet=True)).train(stage)
+    assert same(weights(first), weights(same_seed))
+    assert not same(weights(first), weights(other))
+
+
+def test_a_diverging_loss_is_a_clear_error(make_stage: MakeStage, make_engine: MakeEngine) -> None:
+    stage = make_stage()
+    engine = make_engine()
+    diverging = make_stage(loss=lambda batch: stage.loss(batch) * float("inf"))
+    with pytest.raises(UserError, match=r"practice diverged in segment 1.*lower the learning rate"):
+        engine.train(diverging)
+    assert not (engine.checkpoint_path("practice") or Path()).exists()  # nothing to resume from rubbish
+
+
+def test_without_a_folder_nothing_is_written(
+    make_stage: MakeStage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Engine(console=Console(quiet=True)).train(make_stage())
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_cpu_never_captures(make_stage: MakeStage, make_engine: MakeEngine) -> None:
+    engine = make_engine(capture=True)
+    engine.train(make_stage())
+    assert engine.captured == [False]
+
+
+@pytest.mark.parametrize("damage", ["cut", "empty", "garbage"])
+def test_a_corrupt_checkpoint_is_a_clear_error(make_stage: MakeStage, make_engine: MakeEngine, damage: str) -> None:
+    engine = make_engine()
+    engine.train(make_stage())
+    path = engine.checkpoint_path("practice") or Path()
+    whole = path.read_bytes()
+    path.write_bytes({"cut": whole[: len(whole) // 2], "empty": b"", "garbage": b"\xff" * 100}[damage])
+    with pytest.raises(UserError, match=r"practice.safetensors cannot be read.*delete it") as caught:
+        make_engine().train(make_stage())
+    assert "\n" not in str(caught.value)
+
+
+def test_a_checkpoint_of_something_else_is_a_clear_error(make_stage: MakeStage, make_engine: MakeEngine) -> None:
+    engine = make_engine()
+    path = engine.checkpoint_path("practice") or Path()
+    for tensors, about in (
+        ({"module.other": torch.zeros(2)}, {"segments_done": 5, "seconds": 1.0, "captured": False}),
+        ({}, {}),
+    ):
+        save_tensors(path, tensors, about)
+        with pytest.raises(UserError, match="no checkpoint of this practice stage; delete it"):
+            engine.train(make_stage())
+
+
+def test_a_file_that_is_no_folder_is_a_clear_error(make_stage: MakeStage, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(UserError, match="cannot write"):
+        Engine(folder=tmp_path / "file", console=Console(quiet=True)).train(make_stage())

@@ -1,0 +1,194 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from filelock import FileLock
+from rich.console import Console
+
+from fscil.benchmark import Benchmark
+from fscil.engine import Engine
+from fscil.methods import Method, encoder_cache
+from fscil.methods.method import Context
+
+MakeMethod = Callable[..., Method]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("FSCIL_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "encoders"
+
+
+class Learner:
+    """Learns base sessions and remembers what was said on the way."""
+
+    def __init__(self, make_method: MakeMethod, benchmark: Benchmark) -> None:
+        self.make_method, self.benchmark = make_method, benchmark
+        self.said = StringIO()
+
+    def __call__(self, name: str = "decoupled-cosine", seed: int = 1, **settings: Any) -> Method:
+        self.said = StringIO()
+        engine = Engine(seed=seed, console=Console(file=self.said, width=300))
+        method = self.make_method(name, self.benchmark, engine=engine, **settings)
+        method.learn_base(self.benchmark.sessions[0])
+        return method
+
+
+@pytest.fixture
+def learn(make_method: MakeMethod, tiny_benchmark: Callable[..., Benchmark]) -> Learner:
+    return Learner(make_method, tiny_benchmark())
+
+
+def encoder_of(method: Method) -> list[torch.Tensor]:
+    return [tensor for name, tensor in method.state().items() if name.startswith("encoder.")]
+
+
+def equal(a: Method, b: Method) -> bool:
+    return all(torch.equal(x, y) for x, y in zip(encoder_of(a), encoder_of(b), strict=True))
+
+
+def was_cached(method: Method) -> bool:
+    return method.engine.seconds["pretrain"]["cached"]
+
+
+def entries(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.safetensors"))
+
+
+def test_the_second_run_loads_what_the_first_trained(learn: Learner, folder: Path) -> None:
+    first, second = learn(), learn()
+    assert not was_cached(first)
+    assert was_cached(second)
+    assert second.engine.seconds["pretrain"]["seconds"] == first.engine.seconds["pretrain"]["seconds"] > 0
+    assert equal(first, second)
+    assert len(entries(folder)) == 1
+
+
+def test_methods_share_encoders(learn: Learner, folder: Path) -> None:
+    learn("decoupled-cosine")
+    assert was_cached(learn("finetune"))
+    assert was_cached(learn("limit", meta_steps=2))
+    assert len(entries(folder)) == 1
+
+
+def test_a_cached_encoder_is_the_one_that_would_be_trained(
+    learn: Learner, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learn()
+    cached = learn("limit")
+    monkeypatch.setenv("FSCIL_CACHE", "off")
+    trained = learn("limit")
+    assert (was_cached(cached), was_cached(trained)) == (True, False)
+    assert all(torch.equal(a, b) for a, b in zip(cached.state().values(), trained.state().values(), strict=True))
+
+
+@pytest.mark.parametrize("change", [{"seed": 2}, {"epochs": 2}, {"augmentation": "none"}, {"lr": 0.03}, {"scale": 8.0}])
+def test_other_seeds_and_settings_are_other_encoders(learn: Learner, folder: Path, change: dict[str, Any]) -> None:
+    first, other = learn(), learn(**change)
+    assert not was_cached(other)
+    assert not equal(first, other)
+    assert len(entries(folder)) == 2
+
+
+def test_data_precision_and_code_are_part_of_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    context = Context(Engine(), (0.5, 0.5, 0.5), (0.2, 0.2, 0.2), "data")
+    keys = [
+        encoder_cache.key({"epochs": 1}, context),
+        encoder_cache.key({"epochs": 1}, replace(context, data_checksum="other")),
+        encoder_cache.key({"epochs": 1}, replace(context, engine=Engine(bfloat16=True))),
+    ]
+    monkeypatch.setattr(encoder_cache, "code_version", lambda: "another version")
+    keys.append(encoder_cache.key({"epochs": 1}, context))
+    assert len(set(keys)) == 4
+
+
+def test_all_files_that_decide_about_weights_are_part_of_the_code() -> None:
+    package = Path(encoder_cache.fscil.__file__).parent
+    assert all((package / part).exists() for part in encoder_cache.CODE)
+
+
+def test_off_means_off(learn: Learner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FSCIL_CACHE", "off")
+    assert not was_cached(learn())
+    assert not was_cached(learn())
+    assert not list(tmp_path.iterdir())
+
+
+def test_default_folder_is_the_users_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("FSCIL_CACHE", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert encoder_cache.cache_folder() == tmp_path / "fscil"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert encoder_cache.cache_folder() == tmp_path / "home" / ".cache" / "fscil"
+
+
+def test_a_folder_that_cannot_be_made_costs_the_cache_and_not_the_run(
+    learn: Learner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("FSCIL_CACHE", str(tmp_path / "file" / "cache"))
+    assert not was_cached(learn())
+    assert "no cache" in learn.said.getvalue()
+
+
+def test_a_lock_that_cannot_be_taken_costs_the_cache_and_not_the_run(learn: Learner, folder: Path) -> None:
+    first = learn()
+    (lock,) = folder.glob("*.lock")
+    lock.unlink()
+    lock.mkdir()  # as in a folder that may be read only
+    second = learn()
+    assert not was_cached(second)
+    assert equal(first, second)
+    assert "no cache" in learn.said.getvalue()
+
+
+@pytest.mark.parametrize("damage", ["cut", "empty", "another network", "a folder"])
+def test_a_broken_entry_is_trained_again_and_mended(learn: Learner, folder: Path, damage: str) -> None:
+    first = learn()
+    (path,) = entries(folder)
+    whole = path.read_bytes()
+    path.unlink()
+    if damage == "a folder":
+        path.mkdir()
+    elif damage == "another network":
+        encoder_cache.save_tensors(path, {"rows": torch.zeros(4, 64)}, {"seconds": 1.0, "captured": False})
+    else:
+        path.write_bytes(whole[:1000] if damage == "cut" else b"")
+    second = learn()
+    assert not was_cached(second)
+    assert equal(first, second)
+    assert "trained again" in learn.said.getvalue()
+    if damage == "a folder":
+        assert "not cached" in learn.said.getvalue()
+    else:
+        assert was_cached(learn())
+
+
+def test_whoever_waits_is_told_so(learn: Learner, folder: Path) -> None:
+    learn()
+    (path,) = folder.glob("*.lock")
+    with FileLock(path):
+        assert encoder_cache.lock_is_taken(FileLock(path))
+    assert not encoder_cache.lock_is_taken(FileLock(path))
+
+
+def test_an_interrupted_training_leaves_neither_entry_nor_lock(
+    learn: Learner, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Engine, "train", stop)
+        with pytest.raises(KeyboardInterrupt):
+            learn()
+    assert not entries(folder)
+    assert not was_cached(learn())
