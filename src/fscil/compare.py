@@ -50,6 +50,8 @@ def differences(results: Sequence[Result]) -> list[str]:
     for other in dict.fromkeys(result.preset for result in results if result.preset != first):
         theirs = [result for result in results if result.preset == other]
         for key, name in (("last", "last session"), ("harmonic_mean", "harmonic mean")):
+            if any(getattr(result, key) is None for result in (*mine, *theirs)):
+                continue  # nothing new was tested
             mean, error, n = paired_difference(mine, theirs, key)
             spread = f" ± {error:.2f} (paired standard error, {n} seeds)" if n > 1 else " (one seed)"
             lines.append(f"{first} - {other}, {name}: {mean:+.2f}{spread}")

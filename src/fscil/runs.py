@@ -52,12 +52,10 @@ def choose_device(name: str | None) -> torch.device:
 
 def start(config: Config, where: Where, console: Console) -> Result:
     """A new run in a folder that holds nothing of another one."""
-    path = where.folder / "config.toml"
     if any((where.folder / part).exists() for part in ("config.toml", "checkpoint", "result.json")):
         raise UserError(
             f"{where.folder} already holds a run; go on with --resume {where.folder}, or choose another --out"
         )
-    write_atomically(path, to_toml(config).encode())
     return execute(config, where, console)
 
 
@@ -98,6 +96,8 @@ def execute(config: Config, where: Where, console: Console) -> Result:
     started = time.perf_counter()
     run = config.run_settings()
     benchmark = load_benchmark(config, where.root).to(where.device)
+    if not (where.folder / "config.toml").exists():  # a run that finds no data leaves nothing behind
+        write_atomically(where.folder / "config.toml", to_toml(config).encode())
     for warning in benchmark.warnings:
         console.print(f"warning: {warning}", highlight=False)
     engine = Engine(

@@ -1,0 +1,37 @@
+"""The command line as its users meet it: a process of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import fscil
+
+SOURCE = Path(fscil.__file__).parents[1]
+
+
+def popen(*arguments: str | Path, cwd: Path, cache: str | Path = "off", **options: Any) -> subprocess.Popen[str]:
+    """`python -m fscil ARGUMENTS` with one thread, started in a folder of the test's own."""
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE), "FSCIL_CACHE": str(cache), "OMP_NUM_THREADS": "1"}
+    environment.pop("FSCIL_DATA", None)
+    command = [sys.executable, "-m", "fscil", *map(str, arguments)]
+    return subprocess.Popen(
+        command, cwd=cwd, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options
+    )
+
+
+def fscil_process(*arguments: str | Path, cwd: Path, cache: str | Path = "off", **options: Any) -> tuple[int, str, str]:
+    """The same, waited for: exit code, standard output, standard error."""
+    process = popen(*arguments, cwd=cwd, cache=cache, **options)
+    out, err = process.communicate()
+    return process.returncode, out, err
+
+
+def assert_one_clear_line(err: str) -> None:
+    """An error of the user's making: one line, no traceback."""
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    assert "Traceback" not in err

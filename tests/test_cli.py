@@ -1,0 +1,199 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import tomllib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from cli_process import assert_one_clear_line
+from fscil import cli, runs
+from fscil.config import resolve
+from fscil.results import read_result
+
+
+@dataclass(frozen=True)
+class Outcome:
+    code: int
+    out: str
+    err: str
+
+
+Fscil = Callable[..., Outcome]
+
+
+@pytest.fixture
+def fscil(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Iterator[Fscil]:
+    """fscil("run", "limit", ...): the command line in this process, inside an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    before = signal.getsignal(signal.SIGINT)
+
+    def call(*arguments: str | Path) -> Outcome:
+        monkeypatch.setattr(sys, "argv", ["fscil", *map(str, arguments)])
+        code: object = 0
+        try:
+            cli.main()
+        except SystemExit as exit_:
+            code = exit_.code or 0
+        printed = capsys.readouterr()
+        assert isinstance(code, int)
+        return Outcome(code, printed.out, printed.err)
+
+    yield call
+    signal.signal(signal.SIGINT, before)
+
+
+def test_run_prints_the_table_and_where_things_are(fscil: Fscil, tiny_dataset: str, tmp_path: Path) -> None:
+    found = fscil("run", "limit", "tiny", "--seed", "2", "--out", "run")
+    assert found.code == 0
+    result = read_result(tmp_path / "run")
+    assert result.seed == 2
+    assert f"{result.last:.2f}" in found.out
+    assert result.command == "fscil run limit tiny --seed 2 --out run"
+    for line, path in (("model", "run/model"), ("curve", "run/curve.png"), ("report", "run/report.html")):
+        assert f"{line:8}{path}" in found.out
+        assert (tmp_path / path).exists()
+
+
+def test_json_is_the_result(fscil: Fscil, tiny_dataset: str, tmp_path: Path) -> None:
+    found = fscil("run", "decoupled-cosine", "tiny", "--out", "run", "--json")
+    printed = json.loads(found.out)
+    assert printed.pop("folder") == "run"
+    assert printed == json.loads((tmp_path / "run" / "result.json").read_text())
+
+
+def test_without_out_every_run_has_a_folder_of_its_own(fscil: Fscil, tiny_dataset: str, tmp_path: Path) -> None:
+    assert fscil("run", "decoupled-cosine", "tiny").code == 0
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert folder.name.startswith("decoupled-cosine-tiny-seed1-")
+
+
+def test_show_config_explains_and_runs_nothing(fscil: Fscil, tiny_dataset: str, tmp_path: Path) -> None:
+    found = fscil("run", "limit-paper", "cifar100", "epochs=7", "--seed", "4", "--show-config")
+    assert found.code == 0
+    shown = tomllib.loads(found.out)
+    assert (shown["preset"], shown["method"], shown["seed"]) == ("limit-paper", "limit", 4)
+    assert shown["settings"] == resolve("limit-paper", "cifar100", ["epochs=7"]).settings
+    assert "epochs = 7  # the paper's" in found.out
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_existing_run_is_refused_and_a_finished_one_resumed_for_free(
+    fscil: Fscil, tiny_dataset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = fscil("run", "limit", "tiny", "--out", "run", "--json")
+    again = fscil("run", "limit", "tiny", "--out", "run")
+    assert again.code == 2
+    assert_one_clear_line(again.err)
+    assert "--resume run" in again.err
+    monkeypatch.setattr(runs, "execute", lambda *_: pytest.fail("it ran again"))
+    resumed = fscil("run", "--resume", "run", "--json")
+    assert resumed.code == 0
+    assert json.loads(resumed.out) == json.loads(first.out)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("run", "limmit", "tiny"), "did you mean 'limit'"),
+        (("run", "limit", "tinny"), "did you mean 'tiny'"),
+        (("run", "limit", "tiny", "epoch=3"), "did you mean 'epochs'"),
+        (("run", "limit", "tiny", "epochs=three"), "epochs=three is not an int"),
+        (("run", "limit", "tiny", "epochs"), "write key=value"),
+        (("run", "limit", "tiny", "--device", "tpu"), "it is cpu or cuda"),
+        (("run", "limit"), "name a method and a benchmark"),
+        (("run",), "name a method and a benchmark"),
+        (("run", "--resume", "nowhere"), "name a run folder"),
+        (("run", "limit", "tiny", "--resume", "nowhere"), "leave out method, benchmark and settings"),
+        (("run", "limit", "cifar100"), "cifar"),
+        (("compare", "tiny", "--methods", "limit,none"), "unknown method 'none'"),
+        (("compare", "tiny", "epoch=1"), "did you mean 'epochs'"),
+        (("reproduce", "table9"), "unknown table or figure 'table9'"),
+        (("report", "nowhere"), "cannot read"),
+        (("data", "verify", "cifar10"), "did you mean 'cifar100'"),
+    ],
+)
+def test_errors_of_the_users_making_are_one_line_and_exit_code_2(
+    fscil: Fscil,
+    tiny_dataset: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, ...],
+    message: str,
+) -> None:
+    monkeypatch.delenv("FSCIL_DATA", raising=False)
+    found = fscil(*arguments)
+    assert found.code == 2
+    assert_one_clear_line(found.err)
+    assert message in found.err
+    assert found.out == ""
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_missing_dataset_says_how_to_get_it(fscil: Fscil, tmp_path: Path) -> None:
+    found = fscil("run", "limit", "cifar100", "--root", tmp_path / "data", "--out", "run")
+    assert found.code == 2
+    assert_one_clear_line(found.err)
+    assert "fscil data prepare cifar100" in found.err
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_cannot_be_parsed_is_usage(fscil: Fscil) -> None:
+    found = fscil("run", "limit", "digits", "--sede", "3")
+    assert found.code == 2
+    assert "Traceback" not in found.err
+    assert "--sede" in found.err
+
+
+def test_an_unwritable_folder_is_one_line(fscil: Fscil, tiny_dataset: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    found = fscil("run", "limit", "tiny", "--out", "file/run")
+    assert found.code == 2
+    assert_one_clear_line(found.err)
+    assert "choose a folder you may write to" in found.err
+
+
+def test_ctrl_c_exits_with_130_and_says_how_to_go_on(
+    fscil: Fscil, tiny_dataset: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs, "execute", lambda *_: os.kill(os.getpid(), signal.SIGINT))
+    found = fscil("run", "limit", "tiny", "--out", "run")
+    assert found.code == 130
+    assert "--resume" in found.err
+    assert "Traceback" not in found.err
+
+
+def test_compare_prints_the_paired_difference(fscil: Fscil, tiny_dataset: str, tmp_path: Path) -> None:
+    arguments = ("compare", "tiny", "meta_steps=2", "--methods", "limit,decoupled-cosine", "--seeds", "2", "--out", "c")
+    found = fscil(*arguments)
+    assert found.code == 0
+    assert "limit - decoupled-cosine, last session: " in found.out
+    assert "(paired standard error, 2 seeds)" in found.out
+    assert (tmp_path / "c" / "curve.png").is_file()
+    printed = json.loads(fscil(*arguments, "--json").out)
+    assert [(result["preset"], result["seed"]) for result in printed] == [
+        ("limit", 1), ("limit", 2), ("decoupled-cosine", 1), ("decoupled-cosine", 2),
+    ]  # fmt: skip
+    reported = fscil("report", "c/tiny-limit-seed1", "c/tiny-limit-seed2", "--out", "both.html")
+    assert reported.code == 0
+    assert "both.html" in reported.out
+    assert "<html" in (tmp_path / "both.html").read_text()
+
+
+def test_reproduce_lists_what_there_is(fscil: Fscil) -> None:
+    found = fscil("reproduce")
+    assert found.code == 0
+    assert found.out.startswith("ablation")
+
+
+@pytest.mark.parametrize("verb", ["run", "compare", "reproduce", "report", "data list", "data prepare", "data verify"])
+def test_every_verb_has_examples_in_its_help(fscil: Fscil, verb: str) -> None:
+    found = fscil(*verb.split(), "--help")
+    assert found.code == 0
+    assert f"fscil {verb}" in found.out

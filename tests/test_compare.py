@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from rich.console import Console
+
+from fscil import runs
+from fscil.compare import Comparison, compare, differences, notes
+from fscil.errors import UserError
+from fscil.results import Result
+
+Compare = Callable[..., Comparison]
+
+
+@pytest.fixture
+def run_comparison(tiny_dataset: str, tmp_path: Path) -> Compare:
+    where = runs.Where(torch.device("cpu"), tmp_path / "out")
+
+    def go(*presets: str, seeds: int = 2, overrides: tuple[str, ...] = ()) -> Comparison:
+        return compare(tiny_dataset, presets, seeds, overrides, where, Console(quiet=True))
+
+    return go
+
+
+def test_methods_are_paired_over_seeds(run_comparison: Compare, tmp_path: Path) -> None:
+    found = run_comparison("limit", " decoupled-cosine")
+    assert [(r.preset, r.seed) for r in found.results] == [
+        ("limit", 1), ("limit", 2), ("decoupled-cosine", 1), ("decoupled-cosine", 2),
+    ]  # fmt: skip
+    gaps = [a.last - b.last for a, b in zip(found.results[:2], found.results[2:], strict=True)]
+    error = statistics.stdev(gaps) / math.sqrt(2)
+    numbers = f"{statistics.fmean(gaps):+.2f} ± {error:.2f}"
+    assert f"limit - decoupled-cosine, last session: {numbers} (paired standard error, 2 seeds)" in found.lines
+    for file in ("curve.png", "report.html", "tiny-limit-seed1/result.json", "tiny-decoupled-cosine-seed2/config.toml"):
+        assert (tmp_path / "out" / file).is_file()
+    assert f"report  {tmp_path / 'out' / 'report.html'}" in found.lines
+    model = next(line.split()[-1] for line in found.lines if line.startswith("model"))
+    assert (Path(model) / "model.safetensors").is_file()
+
+
+def test_finished_runs_are_not_repeated(run_comparison: Compare, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = run_comparison("decoupled-cosine", "limit", seeds=1)
+    monkeypatch.setattr(runs, "execute", lambda *_: pytest.fail("it ran again"))
+    assert run_comparison("decoupled-cosine", "limit", seeds=1) == first
+
+
+def test_settings_reach_the_methods_that_have_them(run_comparison: Compare) -> None:
+    found = run_comparison("decoupled-cosine", "limit", seeds=1, overrides=("meta_steps=2", "epochs=2"))
+    assert len(found.results) == 2
+
+
+@pytest.mark.parametrize(
+    ("presets", "overrides", "message"),
+    [
+        (("limit", "limmit"), (), "did you mean 'limit'"),
+        (("limit",), ("meta_step=2",), "did you mean 'meta_steps'"),
+        (("limit", "finetune"), ("epochs=0",), "too small"),
+    ],
+)
+def test_what_is_wrong_is_said_before_anything_runs(
+    run_comparison: Compare, tmp_path: Path, presets: tuple[str, ...], overrides: tuple[str, ...], message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        run_comparison(*presets, overrides=overrides)
+    assert not (tmp_path / "out").exists()
+
+
+def test_one_seed_has_no_error(make_result: Callable[..., Result]) -> None:
+    mine, theirs = make_result(preset="limit", last=30.5), make_result(preset="finetune", last=10.0)
+    assert differences([mine, theirs])[0] == "limit - finetune, last session: +20.50 (one seed)"
+    without_new_classes = replace(theirs, harmonic_mean=None)
+    assert len(differences([mine, without_new_classes])) == 1
+
+
+def test_notes_are_said_once(make_result: Callable[..., Result]) -> None:
+    results = [make_result(note="simplified"), make_result(seed=2, note="simplified"), make_result(note="")]
+    assert notes(results) == ["note: simplified"]
