@@ -64,6 +64,8 @@ def resume(where: Where, console: Console) -> Result:
     config = read_config(where.folder / "config.toml")
     if (where.folder / "result.json").exists():
         return read_result(where.folder)
+    for half_written in where.folder.rglob(".*.part"):  # when it was killed
+        half_written.unlink(missing_ok=True)
     return execute(config, where, console)
 
 

@@ -100,4 +100,5 @@ class Engine:
         return Progress(
             TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
             TextColumn("left"), TimeRemainingColumn(), console=self.console, transient=True,
+            disable=not self.console.is_terminal,  # a log file would only get empty lines
         )  # fmt: skip

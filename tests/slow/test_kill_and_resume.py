@@ -1,0 +1,60 @@
+"""A run that is killed again and again ends with the numbers of one that was left alone."""
+
+from __future__ import annotations
+
+import random
+import signal
+from pathlib import Path
+
+import pytest
+from interrupted_runs import ARGUMENTS, RunFolder, signal_when
+
+from cli_process import fscil_process, popen
+
+pytestmark = pytest.mark.slow
+
+
+def moments(seed: int) -> list[tuple[str, int]]:
+    """Ten (stage, lines) in order: when the stage has that many lines in metrics.jsonl, the process dies."""
+    drawn = random.Random(seed)
+    pretraining = sorted(drawn.sample(range(1, 5), 3))  # of 5 epochs
+    meta_training = sorted(drawn.sample(range(1, 10), 4))  # of 10 segments
+    sessions = sorted(drawn.sample(range(1, 13), 3))  # of 4 x 4 sessions
+    return [
+        *(("pretrain", lines) for lines in pretraining),
+        *(("meta-train", lines) for lines in meta_training),
+        *(("session", lines) for lines in sessions),
+    ]
+
+
+def test_ten_kills_leave_no_trace(whole: RunFolder, tmp_path: Path) -> None:
+    run = RunFolder(tmp_path / "run")
+    arguments: tuple[str, ...] = (*ARGUMENTS, "--out", "run")
+    planned = moments(seed=20)
+    assert len(planned) == 10
+    for number, (stage, lines) in enumerate(planned):
+        process = popen(*arguments, cwd=tmp_path)
+        # every other time in the middle of writing a file, if one is caught before the next line
+        in_a_write = number % 2 == 1
+
+        def now(stage: str = stage, lines: int = lines, in_a_write: bool = in_a_write) -> bool:
+            reached = run.count(stage)
+            return reached > lines or (reached == lines and (not in_a_write or any(run.path.rglob(".*.part"))))
+
+        signal_when(process, now, signal.SIGKILL)
+        assert process.returncode == -signal.SIGKILL
+        assert not (run.path / "result.json").exists()
+        arguments = ("run", "--resume", "run", "--checkpoint-every", "0")
+    code, _, err = fscil_process(*arguments, cwd=tmp_path)
+    assert code == 0, err
+    run.assert_equals(whole)
+
+
+def test_ctrl_c_can_be_resumed(whole: RunFolder, tmp_path: Path) -> None:
+    run = RunFolder(tmp_path / "run")
+    process = popen(*ARGUMENTS, "--out", "run", cwd=tmp_path)
+    signal_when(process, lambda: run.count("pretrain") >= 2, signal.SIGINT)
+    assert process.returncode == 130
+    code, _, err = fscil_process("run", "--resume", "run", cwd=tmp_path)
+    assert code == 0, err
+    run.assert_equals(whole)
