@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from rich.console import Console
 
@@ -31,15 +32,15 @@ def compare(
         for seed in range(1, seeds + 1)
         for preset in presets
     ]
+    folders = [where.folder / f"{benchmark}-{config.preset}-seed{config.seed}" for config in configs]
     results = []
-    for config in configs:
-        folder = where.folder / f"{benchmark}-{config.preset}-seed{config.seed}"
+    for config, folder in zip(configs, folders, strict=True):
         console.print(f"{config.preset} on {benchmark}, seed {config.seed}")
         results.append(runs.finish(config, replace(where, folder=folder), console))
     results.sort(key=lambda result: presets.index(result.preset))
     write_curve(results, where.folder / "curve.png")
     report = write_report(results, where.folder / "report.html")
-    return Comparison(results, [*differences(results), *notes(results), *places(where, results, report)])
+    return Comparison(results, [*differences(results), *notes(results), *places(where, folders[0], report)])
 
 
 def differences(results: Sequence[Result]) -> list[str]:
@@ -62,7 +63,5 @@ def notes(results: Sequence[Result]) -> list[str]:
     return [f"note: {note}" for note in dict.fromkeys(result.note for result in results if result.note)]
 
 
-def places(where: runs.Where, results: Sequence[Result], report: object) -> list[str]:
-    first = results[0]
-    model = where.folder / f"{first.benchmark}-{first.preset}-seed{first.seed}" / "model"
-    return [f"model   {model}", f"curve   {where.folder / 'curve.png'}", f"report  {report}"]
+def places(where: runs.Where, first: Path, report: Path) -> list[str]:
+    return [f"model   {first / 'model'}", f"curve   {where.folder / 'curve.png'}", f"report  {report}"]

@@ -147,6 +147,11 @@ def session_table(results: Sequence[Result]) -> Table:
         label = Text(line.label, style="bold" if line.kind == "ours" else "")
         label.append(f"\n{line.detail}" if line.kind == "ours" else f" {line.detail}".rstrip(), style="dim")
         table.add_row(label, *cells, style=style)
+    return at_natural_width(table)
+
+
+def at_natural_width(table: Table) -> Table:
+    """However narrow the terminal is, no number may be lost; to be printed with crop=False."""
     table.width = Measurement.get(unbounded := Console(width=10_000), unbounded.options, table).maximum
     return table
 

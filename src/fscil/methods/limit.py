@@ -48,7 +48,7 @@ class LimitSettings(PretrainSettings):
         choices=("base", "mixed"),
     )
     rows: str = setting(
-        "blend",
+        "means",
         "base classes' classifier rows before meta-training: trained (the paper), class means, or half of each at "
         "equal norm, which keeps old classes as means do and lifts new ones as trained rows do",
         choices=("trained", "means", "blend"),
@@ -62,14 +62,14 @@ class LimitSettings(PretrainSettings):
     encoder_lr: float = setting(2e-4, "the paper's; 0 fixes the encoder and embeds the base session once", least=0)
     rows_lr: float = setting(2e-4, "the paper's", least=0)
     calibrator_lr: float = setting(
-        2e-2, "it starts from nothing, so it learns faster than what is pre-trained", least=0
+        5e-3, "it starts from nothing, so it learns faster than what is pre-trained", least=0
     )
     halve_every: int = setting(
         1000, "iterations after which all learning rates are halved, the paper's; 0 for never", least=0
     )
     meta_augmentation: str = setting(
-        "basic",
-        "of fake tasks: prototypes of real classes see no AutoAugment either",
+        "autoaug",
+        "of fake tasks, as in pre-training",
         choices=("none", "basic", "autoaug"),
     )
     bn: str = setting(

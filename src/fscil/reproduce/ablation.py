@@ -6,8 +6,9 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 
+from rich import box
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from fscil import paper, runs
 from fscil.config import check_overrides, overrides_of, resolve
@@ -28,7 +29,8 @@ ROWS: dict[str, tuple[str, list[str]]] = {
 def reproduce(seeds: int, overrides: Sequence[str], where: runs.Where, out: Console, progress: Console) -> None:
     check_overrides([method for method, _ in ROWS.values()], "cifar100", overrides)
     sessions = len(paper.ablation()["meta-c"])
-    table = Table("row", "", *(str(i) for i in range(sessions)), "PD", title=TITLE)
+    numbers = [Column(name, justify="right") for name in (*map(str, range(sessions)), "PD")]
+    table = Table("row", "", *numbers, title=TITLE, box=box.SIMPLE_HEAD, padding=0, show_edge=False)
     for name, (method, settings) in ROWS.items():
         rows = []
         for seed in range(1, seeds + 1):
@@ -39,7 +41,7 @@ def reproduce(seeds: int, overrides: Sequence[str], where: runs.Where, out: Cons
         table.add_row(name, f"ours, {seeds} seeds", *mean_row(rows))
         published = paper.ablation()[name]
         table.add_row("", "paper", *(f"{a:.2f}" for a in published), f"{published[0] - published[-1]:.2f}", style="dim")
-    out.print(table, crop=False)
+    out.print(at_natural_width(table), crop=False)
 
 
 def mean_row(results: Sequence[Result]) -> list[str]:
