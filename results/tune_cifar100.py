@@ -1,6 +1,6 @@
 """Chooses the values of the preset `limit` on CIFAR100, on an inner benchmark made of base classes alone.
 
-python results/tune_cifar100.py OUT [--seeds 2] [--set key=value ...]
+python results/tune_cifar100.py OUT [--seeds 1 2] [--set key=value ...]
 
 Every row is `fscil run limit cifar100 validation=classes KEY=VALUE ...`: 40 base classes, four sessions of
 5-way 5-shot, tested on held-out training images. No test image is ever read into a decision.
@@ -19,23 +19,22 @@ from rich.console import Console
 from fscil import runs
 from fscil.config import resolve
 
-GRID: list[str] = [
-    "",
-    "fake_classes=base",
-    "rows=means",
-    "rows=trained",
-    "fake_classes=base rows=trained calibrator_lr=2e-4",
-    "calibrator_lr=5e-3",
-    "calibrator_lr=5e-2",
-    "encoder_lr=1e-3 rows_lr=1e-3",
-    "meta_steps=4000 halve_every=1500",
-    "fake_way=10",
-    "fake_shot=1",
-    "fake_phases=1",
-    "dropout=0.1",
-    "fake_queries=4",
-]
+GRID = """
 
+base_margin=0.2
+fake_classes=base
+fake_classes=base rows=means
+fake_classes=base rows=trained calibrator_lr=2e-4
+rows=trained
+calibrator_lr=5e-3
+meta_steps=4000 halve_every=2000
+meta_steps=1000 halve_every=500
+encoder_lr=1e-3 rows_lr=1e-3
+fake_way=10
+fake_shot=1
+meta_augmentation=autoaug
+dropout=0
+"""
 
 KEYS = ("last", "average", "base", "new", "harmonic_mean")
 
@@ -47,18 +46,19 @@ def column(values: list[float]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--seeds", type=int, nargs="*", default=[1, 2])
     parser.add_argument("--set", nargs="*", default=[], help="settings of all rows")
     parser.add_argument("--rows", type=Path, help="a text file with one row's settings per line, in place of GRID")
+    parser.add_argument("--benchmark", default="cifar100")
     parser.add_argument("--device")
     args = parser.parse_args()
-    grid = args.rows.read_text().splitlines() if args.rows else GRID
+    grid = (args.rows.read_text() if args.rows else GRID[1:]).splitlines()
     where = runs.Where(runs.choose_device(args.device), args.out)
     table = ["| settings | last | average | base | new | HM | seconds |", "|---|---|---|---|---|---|---|"]
     for row in grid:
         results = []
-        for seed in range(1, args.seeds + 1):
-            config = resolve("limit", "cifar100", ["validation=classes", *args.set, *row.split()], seed)
+        for seed in args.seeds:
+            config = resolve("limit", args.benchmark, ["validation=classes", *args.set, *row.split()], seed)
             folder = args.out / f"{row.replace(' ', '_').replace('=', '-') or 'default'}-seed{seed}"
             results.append(runs.finish(config, replace(where, folder=folder), Console(stderr=True, quiet=True)))
         columns = [column([getattr(r, key) for r in results]) for key in KEYS]

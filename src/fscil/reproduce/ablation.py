@@ -13,6 +13,7 @@ from rich.table import Column, Table
 from fscil import paper, runs
 from fscil.config import check_overrides, overrides_of, resolve
 from fscil.results import Result
+from fscil.tables import at_natural_width
 
 TITLE = "Ablation study on CIFAR100: prototypes, calibration, one fake phase, C fake phases"
 
