@@ -16,6 +16,7 @@ SOURCE = Path(fscil.__file__).parents[1]
 def popen(*arguments: str | Path, cwd: Path, cache: str | Path = "off", **options: Any) -> subprocess.Popen[str]:
     """`python -m fscil ARGUMENTS` with one thread, started in a folder of the test's own."""
     environment = {**os.environ, "PYTHONPATH": str(SOURCE), "FSCIL_CACHE": str(cache), "OMP_NUM_THREADS": "1"}
+    environment["CUDA_VISIBLE_DEVICES"] = ""  # bits are compared, and a GPU may be shared
     environment.pop("FSCIL_DATA", None)
     command = [sys.executable, "-m", "fscil", *map(str, arguments)]
     return subprocess.Popen(

@@ -57,9 +57,9 @@ def test_presets_name_their_method_and_carry_a_note(preset: Preset) -> None:
     assert resolve("mine", "glyphs").note == "simplified for glyphs"
 
 
-def test_benchmark_defaults_that_a_method_does_not_know_are_left_out() -> None:
-    assert "fake_way" in datasets.get("digits").defaults
-    assert "fake_way" not in resolve("finetune", "digits").settings
+def test_benchmark_defaults_that_a_method_does_not_know_are_left_out(tiny_dataset: str) -> None:
+    assert "meta_steps" in datasets.get(tiny_dataset).defaults
+    assert "meta_steps" not in resolve("finetune", tiny_dataset).settings
 
 
 def test_every_method_and_preset_has_a_whole_configuration_on_every_benchmark() -> None:

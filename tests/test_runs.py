@@ -152,6 +152,16 @@ def test_interrupted_at_every_line_of_its_metrics_and_resumed(
     assert told == expected_lines  # nothing is missing and nothing is told twice
 
 
+def test_half_written_files_of_a_killed_run_are_swept_up(start: Start, tmp_path: Path) -> None:
+    start("decoupled-cosine")
+    (tmp_path / "run" / "result.json").unlink()
+    half = tmp_path / "run" / "checkpoint" / ".pretrain.safetensors.0123abcd.part"
+    half.parent.mkdir(exist_ok=True)
+    half.write_bytes(b"half")
+    runs.resume(where(tmp_path / "run"), QUIET)
+    assert not half.exists()
+
+
 def test_finish_starts_goes_on_or_reads_but_mixes_nothing(start: Start, tmp_path: Path) -> None:
     config = resolve("decoupled-cosine", "tiny")
     first = runs.finish(config, where(tmp_path / "run"), QUIET)

@@ -40,8 +40,7 @@ def loss_by_hand(method: Any, session: Session, shape: TaskShape, segment: int, 
 
     def embedding(parents: Tensor) -> np.ndarray[Any, np.dtype[np.float64]]:
         picture = torch.stack([session.images[int(i)].double() for i in parents.flatten()]).mean(0).round()
-        with torch.no_grad():
-            return network.encoder(picture.to(torch.uint8)[None])[0].double().numpy()
+        return method.embed(picture.to(torch.uint8)[None])[0].double().numpy()
 
     classifier = [network.rows[int(label)].detach().double().numpy() for label in tasks.old_classes[step]]
     risk = 0.0
@@ -89,6 +88,26 @@ def test_loss_is_the_papers(
         batch = {name: tensor[step] for name, tensor in stage.prepare(segment).items()}
         expected = loss_by_hand(method, benchmark.sessions[0], shape, segment, step)
         assert float(stage.loss(batch)) == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize("encoder_lr", [2e-4, 0.0])
+def test_loss_with_features_raised_to_a_power(
+    make_method: MakeMethod,
+    recording_engine: Any,
+    benchmark: Benchmark,
+    monkeypatch: pytest.MonkeyPatch,
+    encoder_lr: float,
+) -> None:
+    monkeypatch.setenv("FSCIL_CACHE", "off")
+    method = make_method(
+        "limit", benchmark, engine=recording_engine, fake_classes="base", meta_augmentation="none", power=0.5,
+        encoder_lr=encoder_lr,
+    )  # fmt: skip
+    method.learn_base(benchmark.sessions[0])
+    stage = recording_engine.stages[-1]
+    batch = {name: tensor[0] for name, tensor in stage.prepare(0).items()}
+    expected = loss_by_hand(method, benchmark.sessions[0], TaskShape(2, 1, 2, 1), 0, 0)
+    assert float(stage.loss(batch)) == pytest.approx(expected, rel=1e-4)
 
 
 def test_loss_of_blended_classes(
@@ -150,8 +169,9 @@ def test_fake_tasks_teach_encoder_rows_and_calibrator(
     assert not same(state(once, "calibrator."), state(longer, "calibrator."))
 
 
-def test_plain_batches_teach_the_calibrator_alone(learned: Callable[..., Method], before: Method) -> None:
-    once, longer = (learned("limit", tasks="plain", rows="trained", meta_steps=n) for n in (2, 4))
+@pytest.mark.parametrize("bn", ["frozen", "batch"])
+def test_plain_batches_teach_the_calibrator_alone(learned: Callable[..., Method], before: Method, bn: str) -> None:
+    once, longer = (learned("limit", tasks="plain", rows="trained", meta_steps=n, bn=bn) for n in (2, 4))
     for method in (once, longer):
         assert same(state(method, "encoder."), state(before, "encoder."))
         assert same(state(method, "rows"), state(before, "rows"))

@@ -97,6 +97,7 @@ def test_learning_does_not_depend_on_being_asked(
     silent = make_method(name, benchmark)
     silent.learn_base(benchmark.sessions[0])
     for session in benchmark.sessions[1:]:
+        torch.rand(3)  # nor on what anybody else draws
         silent.learn_session(session)
     assert torch.equal(silent.logits(benchmark.test_images), asked)
 
@@ -172,6 +173,35 @@ def test_decoupled_cosine_compares_with_class_means(
             mean = method.embed(session.images[session.labels == label]).double().mean(0)
             cosine = (queries @ mean) / (queries.norm(dim=1) * mean.norm())
             assert torch.allclose(logits[:, label].double(), method.settings.scale * cosine, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["decoupled-cosine", "limit"])
+def test_a_power_evens_out_the_features(
+    make_method: MakeMethod, tiny_benchmark: Callable[..., Benchmark], name: str
+) -> None:
+    benchmark = tiny_benchmark()
+    method = make_method(name, benchmark, power=0.5)
+    method.learn_base(benchmark.sessions[0])
+    method.learn_session(benchmark.sessions[1])
+    features = method.network.encoder.embed(benchmark.test_images)  # type: ignore[union-attr,operator]
+    assert (features >= 0).all()
+    assert torch.allclose(method.embed(benchmark.test_images) ** 2, features, atol=2e-3)
+    new = benchmark.sessions[1]
+    for label in new.classes:  # prototypes are means of what is compared with them
+        expected = method.embed(new.images[new.labels == label]).mean(0)
+        assert torch.allclose(method.state()["rows"][label], expected, atol=1e-5)
+
+
+def test_the_new_rows_of_finetune_start_at_random(
+    make_method: MakeMethod, tiny_benchmark: Callable[..., Benchmark]
+) -> None:
+    benchmark = tiny_benchmark()
+    method = make_method("finetune", benchmark, session_lr=0.0)
+    method.learn_base(benchmark.sessions[0])
+    method.learn_session(benchmark.sessions[1])
+    first, second = method.state()["rows"][4:]
+    assert not torch.equal(first, second)
+    assert 0 < float(first.norm()) < 0.1
 
 
 def test_finetune_trains_every_layer_on_the_new_images_alone(

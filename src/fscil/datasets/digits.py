@@ -80,14 +80,7 @@ DATASET = Dataset(
     description="handwritten digits of scikit-learn, embedded: 4 base classes + 3 x 2-way 5-shot, 32 px",
     options=DigitsOptions,
     load=load,
-    defaults={
-        "encoder": "resnet20",
-        "augmentation": "basic",
-        "crop": "pad",
-        "flip": False,
-        "cutout": 0,
-        "fake_way": 1,  # four base classes are two blends, one for each of LIMIT's two phases
-    },
+    defaults={"encoder": "resnet20", "augmentation": "basic", "crop": "pad", "flip": False, "cutout": 0},
     prepare=prepare,
     verify=verify,
 )
