@@ -1,0 +1,108 @@
+"""Pre-training on the base session, and what finetuning does with the later ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fscil.benchmark import Benchmark, Session
+from fscil.engine import Stage
+from fscil.engine.schedule import cosine
+from fscil.methods import Method
+from fscil.methods.pretrain import epoch_batches
+
+MakeMethod = Callable[..., Method]
+Learned = Callable[..., list[Stage]]
+
+
+@pytest.fixture
+def learned(
+    make_method: MakeMethod,
+    recording_engine: Any,
+    tiny_benchmark: Callable[..., Benchmark],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Learned:
+    """learned(name, sessions, **settings): the stages that a method asks for in its first sessions."""
+    monkeypatch.setenv("FSCIL_CACHE", "off")
+
+    def learn(name: str, sessions: int = 1, **settings: Any) -> list[Stage]:
+        benchmark = tiny_benchmark()
+        method = make_method(name, benchmark, engine=recording_engine, **settings)
+        method.learn_base(benchmark.sessions[0])
+        for session in benchmark.sessions[1:sessions]:
+            method.learn_session(session)
+        return recording_engine.stages
+
+    return learn
+
+
+def unchanged(images: Tensor, generator: torch.Generator) -> Tensor:
+    return images
+
+
+def numbered(n: int) -> Session:
+    """Images whose pixels say which they are."""
+    number = torch.arange(n)
+    return Session((0, 1), number.to(torch.uint8)[:, None, None, None].expand(-1, 3, 4, 4), number % 2)
+
+
+@pytest.mark.parametrize(
+    ("n", "batch", "expected"), [(10, 4, (2, 4)), (8, 4, (2, 4)), (3, 128, (1, 3)), (5, 5, (1, 5))]
+)
+def test_an_epoch_shows_every_image_at_most_once(n: int, batch: int, expected: tuple[int, int]) -> None:
+    session = numbered(n)
+    found = epoch_batches(session, batch, unchanged, torch.Generator().manual_seed(1))
+    assert found["labels"].shape == expected
+    assert found["images"].shape == (*expected, 3, 4, 4)
+    shown = found["images"][:, :, 0, 0, 0].flatten().tolist()
+    assert len(set(shown)) == len(shown)
+    assert found["labels"].flatten().tolist() == [number % 2 for number in shown]
+
+
+def test_epochs_are_shuffled_anew(learned: Learned) -> None:
+    (stage,) = learned("decoupled-cosine", augmentation="none")
+    first, again, second = (stage.prepare(epoch)["labels"].tolist() for epoch in (0, 0, 1))
+    assert first == again
+    assert first != second
+
+
+def test_settings_reach_the_optimiser(learned: Learned) -> None:
+    (stage,) = learned(
+        "decoupled-cosine", epochs=7, batch=16, lr=0.3, momentum=0.7, weight_decay=0.02, nesterov=False, warmup=2
+    )
+    assert (stage.name, stage.segments, stage.steps) == ("pretrain", 7, 2)  # 32 images in batches of 16
+    assert (stage.momentum, stage.weight_decay, stage.nesterov) == (0.7, 0.02, False)
+    assert {group.lr for group in stage.groups} == {0.3}
+    trained = {id(parameter) for group in stage.groups for parameter in group.parameters}
+    assert trained == {id(parameter) for parameter in stage.module.parameters()}
+    expected = cosine(14, warmup=4)
+    assert [stage.schedule(step) for step in range(14)] == [expected(step) for step in range(14)]
+
+
+def test_loss_is_cross_entropy_over_scaled_cosines(learned: Learned) -> None:
+    (stage,) = learned("decoupled-cosine", scale=8.0, rows="trained")
+    network: Any = stage.module.eval()
+    batch = {name: tensor[0] for name, tensor in stage.prepare(0).items()}
+    with torch.no_grad():
+        embeddings = network.encoder(batch["images"])
+        logits = [[8 * F.cosine_similarity(e, w, dim=0) for w in network.rows] for e in embeddings]
+        by_hand = F.cross_entropy(torch.tensor(logits), batch["labels"])
+        assert float(stage.loss(batch)) == pytest.approx(float(by_hand), rel=1e-5)
+
+
+def test_finetuning_takes_all_shots_as_one_batch_and_its_own_settings(learned: Learned) -> None:
+    _, stage = learned(
+        "finetune", sessions=2, session_epochs=5, session_lr=0.2, session_decay_epoch=3, momentum=0.6, nesterov=False,
+        weight_decay=0.1,
+    )  # fmt: skip
+    assert (stage.name, stage.segments, stage.steps) == ("finetune-4", 1, 5)
+    assert stage.prepare(0)["labels"].shape == (5, 4)  # two classes of two shots
+    assert sorted(stage.prepare(0)["labels"][0].tolist()) == [4, 4, 5, 5]
+    assert [stage.schedule(step) for step in range(5)] == pytest.approx([1, 1, 1, 0.1, 0.1])
+    assert {group.lr for group in stage.groups} == {0.2}
+    assert (stage.momentum, stage.nesterov, stage.weight_decay) == (0.6, False, 0.1)
