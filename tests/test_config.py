@@ -78,7 +78,7 @@ def test_limit_paper_is_the_paper() -> None:
         "epochs": 300, "lr": 0.1, "momentum": 0.9, "batch": 128, "fake_phases": 2, "fake_way": 5, "fake_shot": 5,
         "fake_classes": "base", "tasks": "fake", "rows": "trained", "logits": "inner", "dropout": 0.5,
         "encoder_lr": 2e-4, "rows_lr": 2e-4, "calibrator_lr": 2e-4, "halve_every": 1000, "base_margin": 0.0,
-        "augmentation": "autoaug", "encoder": "resnet20",
+        "power": 1.0, "mirror": False, "augmentation": "autoaug", "encoder": "resnet20",
     }  # fmt: skip
     assert {key: found.settings[key] for key in expected} == expected
 

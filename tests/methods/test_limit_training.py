@@ -259,8 +259,9 @@ def test_settings_that_cannot_work_are_refused_before_pretraining(
 def test_meta_training_lowers_its_loss(make_method: MakeMethod, benchmark: Benchmark, tmp_path: Path) -> None:
     engine = Engine(folder=tmp_path, console=Console(quiet=True))
     method = make_method(
-        "limit", benchmark, engine=engine, meta_steps=60, meta_batch_steps=10, encoder_lr=0.0, epochs=3
-    )
+        "limit", benchmark, engine=engine, meta_steps=100, meta_batch_steps=20, encoder_lr=0.0, epochs=3,
+        rows="trained", calibrator_lr=0.02, halve_every=0, meta_augmentation="none",
+    )  # fmt: skip
     method.learn_base(benchmark.sessions[0])
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     losses = [line["loss"] for line in lines if line["stage"] == "meta-train"]

@@ -192,6 +192,21 @@ def test_a_power_evens_out_the_features(
         assert torch.allclose(method.state()["rows"][label], expected, atol=1e-5)
 
 
+@pytest.mark.parametrize("name", ["decoupled-cosine", "limit"])
+def test_a_mirrored_embedding_is_the_mean_over_both_images(
+    make_method: MakeMethod, tiny_benchmark: Callable[..., Benchmark], name: str
+) -> None:
+    benchmark = tiny_benchmark()
+    method = make_method(name, benchmark, mirror=True, power=0.5)
+    method.learn_base(benchmark.sessions[0])
+    images = benchmark.test_images
+    method.network.mirror = False  # type: ignore[assignment]
+    both = (method.embed(images) + method.embed(images.flip(-1))) / 2
+    assert not torch.allclose(method.embed(images), both, atol=1e-4)
+    method.network.mirror = True  # type: ignore[assignment]
+    assert torch.allclose(method.embed(images), both, atol=1e-5)
+
+
 def test_the_new_rows_of_finetune_start_at_random(
     make_method: MakeMethod, tiny_benchmark: Callable[..., Benchmark]
 ) -> None:
