@@ -10,12 +10,34 @@ from fscil.encoders import Encoder
 
 
 class CosineNetwork(nn.Module):
-    """phi and W; W grows by a row for every class that arrives."""
+    """phi and W; W grows by a row for every class that arrives.
 
-    def __init__(self, encoder: Encoder, rows: Tensor) -> None:
+    Two things may be done to the encoder's features, neither of them in the paper. They come from a ReLU, so a few
+    dominate; raised to a power below 1 they are evened out, which helps classes that the encoder was not trained on
+    (Tukey's ladder of powers). And an image may be embedded together with its mirror image, which halves the noise.
+    """
+
+    def __init__(self, encoder: Encoder, rows: Tensor, power: float = 1.0, mirror: bool = False) -> None:
         super().__init__()
         self.encoder = encoder
         self.rows = nn.Parameter(rows)
+        self.power, self.mirror = power, mirror
+
+    def forward(self, images: Tensor) -> Tensor:
+        """phi(x) for gradient steps: uint8 images [n, 3, h, w] -> embeddings [n, d]"""
+        return self._raise(self.encoder(images))
+
+    def embed(self, images: Tensor) -> Tensor:
+        """phi(x) of any number of images, without gradients and in evaluation mode."""
+        embeddings = self._raise(self.encoder.embed(images))
+        if self.mirror:
+            embeddings = (embeddings + self._raise(self.encoder.embed(images.flip(-1)))) / 2
+        return embeddings
+
+    def _raise(self, features: Tensor) -> Tensor:
+        if self.power == 1:
+            return features
+        return features.clamp(min=1e-3).pow(self.power)  # at 0 the slope would be infinite
 
     def add_rows(self, rows: Tensor) -> None:
         self.rows = nn.Parameter(torch.cat([self.rows.detach(), rows.to(self.rows)]))

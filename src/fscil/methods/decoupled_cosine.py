@@ -16,6 +16,10 @@ from fscil.methods.method import Method
 from fscil.methods.pretrain import PretrainSettings, pretrain
 from fscil.settings import setting
 
+POWER = "to which features are raised; 1 in the paper, less evens out the few strong ones, for the sake of new classes"
+
+MIRROR = "embed an image together with its mirror image, at twice the time; not in the paper"
+
 
 @dataclass(frozen=True)
 class DecoupledCosineSettings(PretrainSettings):
@@ -24,6 +28,8 @@ class DecoupledCosineSettings(PretrainSettings):
         "of base classes: class means, comparable with prototypes, or the trained rows",
         choices=("means", "trained"),
     )
+    power: float = setting(1.0, POWER, least=0.01)
+    mirror: bool = setting(False, MIRROR)
 
 
 class PrototypeMethod(Method):
@@ -37,7 +43,7 @@ class PrototypeMethod(Method):
         self.network.add_rows(class_means(self.embed(session.images), session.labels, session.classes))
 
     def embed(self, images: Tensor) -> Tensor:
-        return self.network.encoder.embed(images)
+        return self.network.embed(images)
 
 
 class DecoupledCosine(PrototypeMethod):
@@ -46,6 +52,7 @@ class DecoupledCosine(PrototypeMethod):
 
     def learn_base(self, session: Session) -> None:
         self.network = pretrain(session, self.settings, self.context)
+        self.network.power, self.network.mirror = self.settings.power, self.settings.mirror
         if self.settings.rows == "means":
             self.network.rows.data = class_means(self.embed(session.images), session.labels, session.classes)
 

@@ -5,12 +5,13 @@ A step's items stand in one row: the supports, then for each phase the queries o
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
 from fscil.augment import Augment
 from fscil.benchmark import Session
-from fscil.encoders import Encoder
 from fscil.engine.stage import Batch
 from fscil.episodes import FakeTasks, TaskShape, class_members, sample_fake_tasks
 from fscil.errors import UserError
@@ -25,6 +26,9 @@ def check_tasks(shape: TaskShape, counts: Tensor, encoder_learns: bool) -> None:
             f"blended fake classes take half of a base class's images, here {half}, but {shape.shot} shots and "
             f"{shape.queries} queries need {needed}; set fake_classes=base or lower fake_shot and fake_queries"
         )
+
+
+Embed = Callable[[Tensor], Tensor]  # uint8 images [n, 3, h, w] -> embeddings [n, d]
 
 
 def sizes(shape: TaskShape, base_classes: int) -> list[int]:
@@ -88,20 +92,20 @@ class EmbeddingTasks:
     POOL, BLENDS = 240, 16  # blended classes in the pool, and images of each
 
     def __init__(
-        self, session: Session, shape: TaskShape, augmentation: Augment, encoder: Encoder, generator: torch.Generator
+        self, session: Session, shape: TaskShape, augmentation: Augment, embed: Embed, generator: torch.Generator
     ) -> None:
         self.shape = shape
         members, self.counts = class_members(session.labels, len(session.classes))
         check_tasks(shape, self.counts, encoder_learns=False)
-        self.embeddings = encoder.embed(augmentation(session.images, generator))
+        self.embeddings = embed(augmentation(session.images, generator))
         self.members = members
         if shape.mixed:
             half = int(self.counts.min()) // 2
-            self.pool = self._encode_pool(session, members[:, :half], augmentation, encoder, generator)
+            self.pool = self._encode_pool(session, members[:, :half], augmentation, embed, generator)
             self.members, self.counts = members[:, half : 2 * half], torch.full_like(self.counts, half)
 
     def _encode_pool(
-        self, session: Session, members: Tensor, augmentation: Augment, encoder: Encoder, generator: torch.Generator
+        self, session: Session, members: Tensor, augmentation: Augment, embed: Embed, generator: torch.Generator
     ) -> Tensor:
         """Embeddings of blends [pool, blends, d]: distinct pairs of classes, and of each distinct pairs of images."""
         shape, device, (classes, half) = self.shape, members.device, members.shape
@@ -115,7 +119,7 @@ class EmbeddingTasks:
         place = torch.stack([orders[:, i % half, 0], orders[:, (i + i // half) % half, 1]], 2)
         index = members[pairs[:, None, :], place]
         pictures = augmentation(session.images[index.flatten()], generator).unflatten(0, index.shape)
-        return encoder.embed(blend(pictures).flatten(0, 1)).unflatten(0, (pool, blends))
+        return embed(blend(pictures).flatten(0, 1)).unflatten(0, (pool, blends))
 
     def sample(self, steps: int, generator: torch.Generator) -> Batch:
         if not self.shape.mixed:

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from fscil.benchmark import Session
 from fscil.calibrators import Transformer
-from fscil.encoders import Encoder
 from fscil.engine import Stage, seed_for
 from fscil.engine.schedule import decay_every
 from fscil.engine.seeds import generator_for
@@ -23,7 +22,7 @@ from fscil.engine.stage import Batch, ParameterGroup
 from fscil.episodes import TaskShape, class_members
 from fscil.errors import UserError
 from fscil.methods.cosine_network import CosineNetwork, class_means
-from fscil.methods.decoupled_cosine import PrototypeMethod
+from fscil.methods.decoupled_cosine import MIRROR, POWER, PrototypeMethod
 from fscil.methods.fake_tasks import EmbeddingTasks, ImageTasks, check_tasks, query_labels, sizes
 from fscil.methods.pretrain import PretrainSettings, build_augmentation, epoch_batches, pretrain
 from fscil.settings import setting
@@ -38,7 +37,7 @@ class LimitSettings(PretrainSettings):
         choices=("fake", "plain"),
     )
     fake_phases: int = setting(2, "C, the paper's", least=1)
-    fake_way: int = setting(5, "N^, as in the real sessions", least=1)
+    fake_way: int = setting(10, "N^; more classes a task than in the real sessions, as the paper found", least=1)
     fake_shot: int = setting(5, "K^, as in the real sessions", least=1)
     fake_queries: int = setting(2, "K' of every class seen; the paper only says that it can be large", least=1)
     fake_classes: str = setting(
@@ -56,8 +55,10 @@ class LimitSettings(PretrainSettings):
     logits: str = setting(
         "cosine", "inner product (the paper) or scale * cosine, as in pre-training", choices=("inner", "cosine")
     )
+    power: float = setting(0.7, POWER, least=0.01)
+    mirror: bool = setting(True, MIRROR)
     dropout: float = setting(0.5, "in the calibrator, the paper's", least=0, most=1)
-    meta_steps: int = setting(2000, "iterations; the paper does not say", least=1)
+    meta_steps: int = setting(1000, "iterations; the paper does not say", least=1)
     meta_batch_steps: int = setting(50, "iterations whose fake tasks are sampled and augmented together", least=1)
     encoder_lr: float = setting(2e-4, "the paper's; 0 fixes the encoder and embeds the base session once", least=0)
     rows_lr: float = setting(2e-4, "the paper's", least=0)
@@ -65,7 +66,7 @@ class LimitSettings(PretrainSettings):
         5e-3, "it starts from nothing, so it learns faster than what is pre-trained", least=0
     )
     halve_every: int = setting(
-        1000, "iterations after which all learning rates are halved, the paper's; 0 for never", least=0
+        500, "iterations after which all learning rates are halved; 1000 in the paper, 0 for never", least=0
     )
     meta_augmentation: str = setting(
         "autoaug",
@@ -77,7 +78,7 @@ class LimitSettings(PretrainSettings):
         "BN statistics while meta-training: those of pre-training, or each fake task's own",
         choices=("frozen", "batch"),
     )
-    base_margin: float = setting(0.0, "subtracted from base classes' logits, for the sake of new ones; 0 in the paper")
+    base_margin: float = setting(0.1, "subtracted from base classes' logits, for the sake of new ones; 0 in the paper")
 
 
 Prepare = Callable[[int], Batch]
@@ -85,8 +86,8 @@ Loss = Callable[[Batch], Tensor]
 
 
 class LimitNetwork(CosineNetwork):
-    def __init__(self, encoder: Encoder, rows: Tensor, calibrator: Transformer) -> None:
-        super().__init__(encoder, rows)
+    def __init__(self, pretrained: CosineNetwork, rows: Tensor, calibrator: Transformer) -> None:
+        super().__init__(pretrained.encoder, rows, pretrained.power, pretrained.mirror)
         self.calibrator = calibrator
 
 
@@ -120,7 +121,8 @@ class Limit(PrototypeMethod):
             cosine=cosine,
             scale=self.settings.scale if cosine else 1.0,
         )
-        self.network = LimitNetwork(pretrained.encoder, self._initial_rows(pretrained, session), calibrator)
+        pretrained.power, pretrained.mirror = self.settings.power, self.settings.mirror
+        self.network = LimitNetwork(pretrained, self._initial_rows(pretrained, session), calibrator)
         self.network.to(self.engine.device)
         self._meta_train(session)
 
@@ -128,7 +130,7 @@ class Limit(PrototypeMethod):
         trained: Tensor = pretrained.rows.detach().clone()
         if self.settings.rows == "trained":
             return trained
-        means = class_means(pretrained.encoder.embed(session.images), session.labels, session.classes)
+        means = class_means(pretrained.embed(session.images), session.labels, session.classes)
         if self.settings.rows == "means":
             return means
         return (means + F.normalize(trained, dim=1) * means.norm(dim=1, keepdim=True)) / 2
@@ -179,7 +181,7 @@ class Limit(PrototypeMethod):
             source = ImageTasks(session, shape, augmentation)
         else:
             generator = generator_for(engine.device, engine.seed, "embeddings")
-            source = EmbeddingTasks(session, shape, augmentation, network.encoder, generator)
+            source = EmbeddingTasks(session, shape, augmentation, network.embed, generator)
         labels = query_labels(shape, self.base_classes, engine.device)
         parts = sizes(shape, self.base_classes)
 
@@ -187,7 +189,7 @@ class Limit(PrototypeMethod):
             return source.sample(steps, generator_for(engine.device, engine.seed, "meta-train", segment))
 
         def loss(batch: Batch) -> Tensor:
-            embeddings = network.encoder(batch["images"]) if "images" in batch else batch["embeddings"]
+            embeddings = network(batch["images"]) if "images" in batch else batch["embeddings"]
             supports, *queries = embeddings.split(parts)
             prototypes = supports.view(shape.phases, shape.way, shape.shot, -1).mean(2)  # Eq. (prototype)
             W = network.rows.index_select(0, batch["old_classes"])
@@ -214,7 +216,7 @@ class Limit(PrototypeMethod):
 
         def loss(batch: Batch) -> Tensor:
             with torch.no_grad():
-                embeddings = network.encoder(batch["images"])
+                embeddings = network(batch["images"])
             return F.cross_entropy(network.calibrator(network.rows, embeddings), batch["labels"])
 
         return prepare, loss
