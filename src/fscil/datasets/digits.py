@@ -80,7 +80,14 @@ DATASET = Dataset(
     description="handwritten digits of scikit-learn, embedded: 4 base classes + 3 x 2-way 5-shot, 32 px",
     options=DigitsOptions,
     load=load,
-    defaults={"encoder": "resnet20", "augmentation": "basic", "crop": "pad", "flip": False, "cutout": 0},
+    defaults={
+        "encoder": "resnet20",
+        "augmentation": "basic",
+        "crop": "pad",
+        "flip": False,
+        "mirror": False,
+        "cutout": 0,
+    },
     prepare=prepare,
     verify=verify,
 )

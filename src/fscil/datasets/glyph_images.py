@@ -17,17 +17,17 @@ from torch.nn.functional import affine_grid, grid_sample, interpolate
 from fscil.errors import UserError
 
 # How hard the pictures are. Raise RECIPE_VERSION with any change to how they are drawn.
-RECIPE_VERSION = 1
-ROTATION = 35.0  # degrees, either way
-SHEAR = 0.4
-SCALE = (0.6, 1.2)  # of a character that fills two thirds of the picture
+RECIPE_VERSION = 2
+ROTATION = 25.0  # degrees, either way
+SHEAR = 0.3
+SCALE = (0.7, 1.2)  # of a character that fills two thirds of the picture
 STRETCH = 0.25  # of width against height, either way
-SHIFT = 0.2  # of the picture's width, either way
+SHIFT = 0.15  # of the picture's width, either way
 WARP = 0.2  # of half the canvas: how far each of 4 x 4 points is moved, and smoothly what lies between them
 STROKES = (0, 1, 2)  # added to the outline of a character of FONT_SIZE
-CONTRAST = (0.25, 0.75)  # between the luminance of character and ground
+CONTRAST = (0.4, 0.9)  # between the luminance of character and ground
 TINT = 0.1  # of either colour, each channel, either way
-NOISE = (0.03, 0.18)  # standard deviation, one per picture
+NOISE = (0.02, 0.1)  # standard deviation, one per picture
 
 SIZE = 32  # of a picture
 CANVAS, GLYPH = 48, 32  # of a drawn character: the square, and the character's longer side in it

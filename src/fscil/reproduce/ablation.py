@@ -17,7 +17,7 @@ from fscil.tables import at_natural_width
 
 TITLE = "Ablation study on CIFAR100: prototypes, calibration, one fake phase, C fake phases"
 
-# row of the paper -> how it is run here. All but the first share the embedding of `limit`; no margin helps the last three.
+# row of the paper -> how it is run here; all but the first share the embedding of `limit`, and no margin helps any
 EMBEDDING = ["power=0.7", "mirror=true"]
 ROWS: dict[str, tuple[str, list[str]]] = {
     "finetune": ("finetune", []),
