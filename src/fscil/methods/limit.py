@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fscil.augment import Augment
 from fscil.benchmark import Session
 from fscil.calibrators import Transformer
 from fscil.engine import Stage, seed_for
@@ -69,9 +70,7 @@ class LimitSettings(PretrainSettings):
         500, "iterations after which all learning rates are halved; 1000 in the paper, 0 for never", least=0
     )
     meta_augmentation: str = setting(
-        "autoaug",
-        "of fake tasks, as in pre-training",
-        choices=("none", "basic", "autoaug"),
+        "same", "of fake tasks; by default that of pre-training", choices=("same", "none", "basic", "autoaug")
     )
     bn: str = setting(
         "frozen",
@@ -175,7 +174,7 @@ class Limit(PrototypeMethod):
 
     def _fake_tasks(self, session: Session, steps: int) -> tuple[Prepare, Loss]:
         settings, network, engine, shape = self.settings, self.network, self.engine, self.shape
-        augmentation = build_augmentation(settings, settings.meta_augmentation, session.images.shape[-1])
+        augmentation = self._augmentation(session)
         source: ImageTasks | EmbeddingTasks
         if settings.encoder_lr > 0:
             source = ImageTasks(session, shape, augmentation)
@@ -202,10 +201,16 @@ class Limit(PrototypeMethod):
 
         return prepare, loss
 
+    def _augmentation(self, session: Session) -> Augment:
+        own = self.settings.meta_augmentation
+        return build_augmentation(
+            self.settings, self.settings.augmentation if own == "same" else own, session.images.shape[-1]
+        )
+
     def _plain(self, session: Session, steps: int) -> tuple[Prepare, Loss]:
         """The ablation's "+ calibration": ordinary base batches, calibrated with the rows as they are."""
         settings, network, engine = self.settings, self.network, self.engine
-        augmentation = build_augmentation(settings, settings.meta_augmentation, session.images.shape[-1])
+        augmentation = self._augmentation(session)
         per_epoch = max(1, len(session.labels) // settings.batch)
 
         def prepare(segment: int) -> Batch:
