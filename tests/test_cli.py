@@ -61,6 +61,19 @@ def test_run_prints_the_table_and_where_things_are(fscil: Fscil, tiny_dataset: s
         assert (tmp_path / path).exists()
 
 
+def test_brackets_and_colons_in_names_are_no_markup(fscil: Fscil, tiny_dataset: str, tmp_path: Path) -> None:
+    found = fscil("run", "decoupled-cosine", "tiny", "--out", "[red] :smile: [x]")
+    assert found.code == 0
+    assert "model   [red] :smile: [x]/model" in found.out
+
+
+@pytest.mark.parametrize("benchmark", ["glyphs", "digits", "cifar100", "folder"])
+def test_every_setting_has_a_reason(fscil: Fscil, benchmark: str) -> None:
+    text = fscil("run", "limit", benchmark, "--show-config").out
+    settings = text[text.index("[settings]") :].splitlines()
+    assert not [line for line in settings if " = " in line and "  # " not in line]
+
+
 def test_json_is_the_result(fscil: Fscil, tiny_dataset: str, tmp_path: Path) -> None:
     found = fscil("run", "decoupled-cosine", "tiny", "--out", "run", "--json")
     printed = json.loads(found.out)
@@ -165,7 +178,7 @@ def test_ctrl_c_exits_with_130_and_says_how_to_go_on(
     monkeypatch.setattr(runs, "execute", lambda *_: os.kill(os.getpid(), signal.SIGINT))
     found = fscil("run", "limit", "tiny", "--out", "run")
     assert found.code == 130
-    assert "--resume" in found.err
+    assert "go on with: fscil run --resume run" in found.err
     assert "Traceback" not in found.err
 
 
@@ -190,6 +203,7 @@ def test_reproduce_lists_what_there_is(fscil: Fscil) -> None:
     found = fscil("reproduce")
     assert found.code == 0
     assert found.out.startswith("ablation")
+    assert found.out.count("\n") == 1
 
 
 @pytest.mark.parametrize("verb", ["run", "compare", "reproduce", "report", "data list", "data prepare", "data verify"])

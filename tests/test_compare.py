@@ -28,6 +28,11 @@ def run_comparison(tiny_dataset: str, tmp_path: Path) -> Compare:
     return go
 
 
+def test_a_method_named_twice_is_one_row(run_comparison: Compare) -> None:
+    found = run_comparison("decoupled-cosine", "decoupled-cosine ", seeds=1)
+    assert [r.preset for r in found.results] == ["decoupled-cosine"]
+
+
 def test_methods_are_paired_over_seeds(run_comparison: Compare, tmp_path: Path) -> None:
     found = run_comparison("limit", " decoupled-cosine")
     assert [(r.preset, r.seed) for r in found.results] == [

@@ -45,6 +45,7 @@ def test_config_json_names_classes_and_every_setting(folder: Path) -> None:
     facts = json.loads((folder / "model" / "config.json").read_text())
     config = resolve("decoupled-cosine", "tiny", seed=3)
     assert facts["class_names"] == [f"colour {i}" for i in range(7)]
+    assert facts["classes_per_session"] == [4, 2, 1]
     assert facts["config_hash"] == config.hash
     assert facts["settings"] == config.settings
     assert (facts["preset"], facts["benchmark"], facts["seed"]) == ("decoupled-cosine", "tiny", 3)

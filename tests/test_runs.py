@@ -47,7 +47,7 @@ def test_a_run_folder_holds_all_of_it(start: Start, tmp_path: Path, name: str) -
     folder = tmp_path / "run"
     found = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
     assert found >= {
-        "config.toml", "metrics.jsonl", "predictions.safetensors", "result.json", "report.html",
+        "config.toml", "metrics.jsonl", "predictions.safetensors", "result.json", "report.html", "curve.png",
         "model/config.json", "model/model.safetensors", "model/README.md",
     }  # fmt: skip
     assert not [path for path in found if path.endswith(".part")]
@@ -103,6 +103,13 @@ def test_left_over_checkpoints_are_not_taken_for_those_of_a_new_run(start: Start
     (tmp_path / "run" / "result.json").unlink()
     with pytest.raises(UserError, match="already holds a run"):
         start("limit")
+
+
+def test_a_refused_run_leaves_the_folder_to_the_corrected_one(start: Start, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="lower fake_way"):
+        start("limit", "fake_way=50")
+    assert not (tmp_path / "run").exists()
+    assert start("limit").last >= 0
 
 
 def test_a_finished_run_is_read_and_not_repeated(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

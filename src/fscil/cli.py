@@ -7,6 +7,8 @@ import shlex
 import signal
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Annotated
@@ -19,7 +21,6 @@ from fscil.cli_data import data_app
 from fscil.compare import compare as compare_methods
 from fscil.config import resolve, to_toml
 from fscil.errors import UserError
-from fscil.report.curve import write_curve
 from fscil.report.html import write_report
 from fscil.reproduce import names as reproductions
 from fscil.reproduce import reproduce as reproduce_one
@@ -31,8 +32,9 @@ app = typer.Typer(
 )  # fmt: skip
 app.add_typer(data_app, name="data", help="List, prepare and verify datasets.")
 
-out = Console(highlight=False)
-err = Console(stderr=True, highlight=False)
+# brackets and colons in names and paths are what they are, never markup
+out = Console(highlight=False, markup=False, emoji=False)
+err = Console(stderr=True, highlight=False, markup=False, emoji=False)
 
 Root = Annotated[Path | None, typer.Option(help="Folder of datasets; default: the environment variable FSCIL_DATA.")]
 Device = Annotated[str | None, typer.Option(help="cpu or cuda; default: cuda where there is one.")]
@@ -76,7 +78,9 @@ def run(
         if method or benchmark or overrides:
             raise UserError("--resume takes everything from the run folder; leave out method, benchmark and settings")
         where = runs.Where(runs.choose_device(device), resume, root, checkpoint_every, command_line())
-        show(runs.resume(where, err), resume, as_json)
+        with going_on_by(f"fscil run --resume {resume}"):
+            result = runs.resume(where, err)
+        show(result, resume, as_json)
         return
     if not method or not benchmark:
         raise UserError("name a method and a benchmark, for instance: fscil run limit glyphs")
@@ -86,7 +90,9 @@ def run(
         return
     folder = out_folder or Path("runs") / f"{method}-{benchmark}-seed{seed}-{time.strftime('%Y%m%d-%H%M%S')}"
     where = runs.Where(runs.choose_device(device), folder, root, checkpoint_every, command_line())
-    show(runs.start(config, where, err), folder, as_json)
+    with going_on_by(f"fscil run --resume {folder}"):
+        result = runs.start(config, where, err)
+    show(result, folder, as_json)
 
 
 def show(result: Result, folder: Path, as_json: bool) -> None:
@@ -96,7 +102,6 @@ def show(result: Result, folder: Path, as_json: bool) -> None:
     out.print(session_table([result]), crop=False)
     if result.note:
         out.print(f"note: {result.note}")
-    write_curve([result], folder / "curve.png")
     out.print(
         f"model   {folder / 'model'}\ncurve   {folder / 'curve.png'}\nreport  {folder / 'report.html'}", soft_wrap=True
     )
@@ -123,7 +128,8 @@ def compare(
     fscil compare cifar100 --methods limit,limit-paper --seeds 3 --out runs/cifar
     """  # fmt: skip
     where = runs.Where(runs.choose_device(device), out_folder, root, checkpoint_every, command_line())
-    comparison = compare_methods(benchmark, methods.split(","), seeds, overrides or [], where, err)
+    with going_on_by("the same command"):
+        comparison = compare_methods(benchmark, methods.split(","), seeds, overrides or [], where, err)
     if as_json:
         print(json.dumps([vars(result) for result in comparison.results]))
         return
@@ -149,10 +155,11 @@ def reproduce(
     """
     if name is None:
         for known, title in reproductions().items():
-            out.print(f"{known:12} {title}")
+            out.print(f"{known:12} {title}", soft_wrap=True)
         return
     where = runs.Where(runs.choose_device(device), out_folder, root, command=command_line())
-    reproduce_one(name, seeds, overrides or [], where, out, err)
+    with going_on_by("the same command"):
+        reproduce_one(name, seeds, overrides or [], where, out, err)
 
 
 @app.command()
@@ -163,7 +170,7 @@ def report(
     """One HTML report over several runs.
 
     \b
-    fscil report runs/compare/* --out compare.html
+    fscil report runs/compare/*/ --out compare.html
     """
     results = [read_result(folder) for folder in folders]
     out.print(session_table(results), crop=False)
@@ -172,6 +179,16 @@ def report(
 
 class Interrupted(BaseException):
     """Ctrl-C. Typer keeps a KeyboardInterrupt to itself and exits with a code that depends on its version."""
+
+
+@contextmanager
+def going_on_by(command: str) -> Iterator[None]:
+    """Whoever presses Ctrl-C is told how to go on."""
+    try:
+        yield
+    except Interrupted:
+        err.print(f"interrupted; go on with: {command}", soft_wrap=True)
+        sys.exit(130)
 
 
 def interrupt(number: int, frame: FrameType | None) -> None:
@@ -184,8 +201,8 @@ def main() -> None:
     try:
         app(standalone_mode=True)
     except UserError as error:
-        err.print(f"error: {error}", style="bold red", soft_wrap=True, markup=False)
+        err.print(f"error: {error}", style="bold red", soft_wrap=True)
         sys.exit(2)
     except Interrupted:
-        err.print("interrupted; the run folder can be resumed with --resume")
+        err.print("interrupted")
         sys.exit(130)

@@ -25,7 +25,7 @@ def compare(
     benchmark: str, presets: Sequence[str], seeds: int, overrides: Sequence[str], where: runs.Where, console: Console
 ) -> Comparison:
     """Run every method with seeds 1 .. seeds; finished runs in the folder are read, interrupted ones resumed."""
-    presets = [preset.strip() for preset in presets]
+    presets = list(dict.fromkeys(preset.strip() for preset in presets))
     check_overrides(presets, benchmark, overrides)
     configs = [
         resolve(preset, benchmark, overrides_of(preset, benchmark, overrides), seed)

@@ -15,7 +15,8 @@ from fscil.results import Result, markdown_table
 
 def save_model(method: Method, config: Config, result: Result, folder: Path) -> None:
     """The method's state after its last session, with what is needed to use it."""
-    facts = {**dataclasses.asdict(config), "class_names": result.class_names, "config_hash": result.config_hash}
+    told = {name: getattr(result, name) for name in ("class_names", "classes_per_session", "config_hash")}
+    facts = {**dataclasses.asdict(config), **told}
     save_tensors(folder / "model.safetensors", method.state(), {"method": config.method})
     write_atomically(folder / "config.json", (json.dumps(facts, indent=2, ensure_ascii=False) + "\n").encode())
     write_atomically(folder / "README.md", card(config, result).encode())

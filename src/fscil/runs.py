@@ -6,6 +6,7 @@ import hashlib
 import platform
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib.metadata import version
@@ -27,6 +28,7 @@ from fscil.files import write_atomically
 from fscil.metrics import Summary, summarise
 from fscil.model_folder import save_model
 from fscil.protocol import run_sessions, run_trials
+from fscil.report.curve import write_curve
 from fscil.report.html import write_report
 from fscil.results import Result, Trial, read_result, write_result
 
@@ -56,7 +58,19 @@ def start(config: Config, where: Where, console: Console) -> Result:
         raise UserError(
             f"{where.folder} already holds a run; go on with --resume {where.folder}, or choose another --out"
         )
-    return execute(config, where, console)
+    try:
+        return execute(config, where, console)
+    except UserError:
+        forget_refused(where.folder)
+        raise
+
+
+def forget_refused(folder: Path) -> None:
+    """A run that was refused before it began must not stand in the way of the corrected one."""
+    if folder.is_dir() and [file.name for file in folder.iterdir()] == ["config.toml"]:
+        with suppress(OSError):
+            (folder / "config.toml").unlink()
+            folder.rmdir()
 
 
 def resume(where: Where, console: Console) -> Result:
@@ -162,6 +176,7 @@ def execute(config: Config, where: Where, console: Console) -> Result:
     kept = {"labels": benchmark.test_labels.to(torch.int32), "predictions": predictions.to(torch.int32)}
     save_tensors(where.folder / "predictions.safetensors", kept, {"benchmark": benchmark.name})
     save_model(method, config, result, where.folder / "model")
+    write_curve([result], where.folder / "curve.png")
     write_report([result], where.folder / "report.html")
     write_result(result, where.folder / "result.json")  # last: its presence says that the run is complete
     return result

@@ -248,6 +248,7 @@ def test_a_wrong_tree_is_one_clear_line(tree: Path, damage: Callable[[Path], Non
         ({"shot": 6}, "6 shots"),
         ({"test_share": 1.0}, "between 0 and 1"),
         ({"size": 0}, "size=0"),
+        ({"order": "random", "order_seed": -1}, "order_seed=-1 must be a number from 0"),
     ],
 )
 def test_wrong_options_are_one_clear_line(tree: Path, options: dict[str, object], message: str) -> None:

@@ -15,8 +15,9 @@ from torch import Tensor
 
 from fscil.benchmark import Benchmark, checksum, draw_shots, split
 from fscil.datasets import safe_pickle
-from fscil.datasets.registry import Dataset
+from fscil.datasets.registry import TRIAL, Dataset
 from fscil.errors import UserError
+from fscil.settings import setting
 
 FOLDER = "cifar-100-python"
 ARCHIVE = "cifar-100-python.tar.gz"
@@ -48,7 +49,7 @@ HOW_TO_GET = (
 
 @dataclass(frozen=True)
 class Cifar100Options:
-    trial: int = 1
+    trial: int = setting(1, TRIAL)
 
 
 def load(options: Cifar100Options, root: Path | None) -> Benchmark:

@@ -10,8 +10,9 @@ import torch
 from torch.nn.functional import interpolate
 
 from fscil.benchmark import Benchmark, split
-from fscil.datasets.registry import Dataset
+from fscil.datasets.registry import TRIAL, Dataset
 from fscil.errors import UserError
+from fscil.settings import setting
 
 SIZE = 32
 BASE_CLASSES, WAYS, SHOTS = 4, [2, 2, 2], [5, 5, 5]
@@ -20,7 +21,7 @@ MEAN, STD = (0.305, 0.305, 0.305), (0.325, 0.325, 0.325)  # of all 1797 enlarged
 
 @dataclass(frozen=True)
 class DigitsOptions:
-    trial: int = 1
+    trial: int = setting(1, TRIAL)
 
 
 def load(options: DigitsOptions, root: Path | None = None) -> Benchmark:

@@ -14,8 +14,9 @@ import torch
 from fscil.benchmark import Benchmark, checksum, split
 from fscil.datasets.decode import decode_files
 from fscil.datasets.folder_index import LAYOUT, Item, read_items
-from fscil.datasets.registry import Dataset
+from fscil.datasets.registry import TRIAL, Dataset
 from fscil.errors import UserError
+from fscil.settings import setting
 
 BASE_SHARE = 0.6
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet
@@ -23,15 +24,15 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet
 
 @dataclass(frozen=True)
 class FolderOptions:
-    path: str = ""  # a tree of class/image, or a CSV manifest; required
-    base_classes: int = 0  # 0: 60 % of the classes
-    way: int | str = 5  # classes a session; "5,3,2" for sessions that differ
-    shot: int | str = 5  # images a class; "5,3,2" likewise
-    order: str = "name"  # of the classes: name, random, or a text file with one class a line
-    order_seed: int = 1
-    test_share: float = 0.2  # of every class's images, where a manifest does not say
-    size: int = 84
-    trial: int = 1
+    path: str = setting("", "a tree of class/image, or a CSV manifest; required")
+    base_classes: int = setting(0, "the first classes, with all their images; 0: 60 % of the classes")
+    way: int | str = setting(5, "classes a session; 5,3,2 for sessions that differ")
+    shot: int | str = setting(5, "images a class; 5,3,2 likewise")
+    order: str = setting("name", "of the classes: name, random, or a text file with one class a line")
+    order_seed: int = setting(1, "of order=random")
+    test_share: float = setting(0.2, "of every class's images, where a manifest does not say")
+    size: int = setting(84, "pixels a side, as the field's photos; below 64 the encoder is resnet20")
+    trial: int = setting(1, TRIAL)
 
 
 def load(options: FolderOptions, root: Path | None = None) -> Benchmark:
@@ -174,6 +175,8 @@ def _check_options(options: FolderOptions) -> None:
         raise UserError(f"folder: test_share={options.test_share} must lie between 0 and 1")
     if not 8 <= options.size <= 1024:
         raise UserError(f"folder: size={options.size} must be 8 to 1024 pixels")
+    if not 0 <= options.order_seed < 2**32:
+        raise UserError(f"folder: order_seed={options.order_seed} must be a number from 0 to {2**32 - 1}")
     if options.base_classes < 0:
         raise UserError(f"folder: base_classes={options.base_classes} must be positive, or 0 for 60 % of the classes")
 

@@ -10,6 +10,8 @@ from typing import Any
 
 from fscil.benchmark import Benchmark
 
+TRIAL = "the seed of the shots; 1 is the standard draw"
+
 
 def _nothing_more(options: Any) -> Mapping[str, object]:
     return {}
