@@ -124,6 +124,7 @@ def test_an_existing_run_is_refused_and_a_finished_one_resumed_for_free(
         (("run",), "name a method and a benchmark"),
         (("run", "--resume", "nowhere"), "name a run folder"),
         (("run", "limit", "tiny", "--resume", "nowhere"), "leave out method, benchmark and settings"),
+        (("run", "--resume", "nowhere", "--seed", "9"), "--seed and --out"),
         (("run", "limit", "cifar100"), "cifar"),
         (("compare", "tiny", "--methods", "limit,none"), "unknown method 'none'"),
         (("compare", "tiny", "epoch=1"), "did you mean 'epochs'"),

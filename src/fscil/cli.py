@@ -75,8 +75,10 @@ def run(
     fscil run --resume runs/limit-2
     """
     if resume is not None:
-        if method or benchmark or overrides:
-            raise UserError("--resume takes everything from the run folder; leave out method, benchmark and settings")
+        if method or benchmark or overrides or out_folder or show_config or seed != 1:
+            raise UserError(
+                "--resume takes all from the run folder; leave out method, benchmark and settings, --seed and --out"
+            )
         where = runs.Where(runs.choose_device(device), resume, root, checkpoint_every, command_line())
         with going_on_by(f"fscil run --resume {resume}"):
             result = runs.resume(where, err)

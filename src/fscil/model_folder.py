@@ -31,7 +31,7 @@ tags: [few-shot-class-incremental-learning, image-classification]
 # {config.preset} on {result.benchmark}
 
 A classifier over {len(result.class_names)} classes: {result.classes_per_session[0]} learned from plenty of images,
-{sum(result.classes_per_session[1:])} taught from a few each, without retraining.
+{sum(result.classes_per_session[1:])} taught from a few each.
 
 {markdown_table([result])}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections import Counter
 from collections.abc import Sequence
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from fscil.results import Result
 
 Value = float | None
+TYPED = re.compile(r"(?!augmentation=)[a-z_]+=\S+")  # a setting on the command line
 SUMMARY = ("PD", "average", "base", "new", "HM")
 
 
@@ -90,12 +92,13 @@ def published_row(result: Result) -> paper.Row | None:
 
 
 def description(group: Sequence[Result]) -> str:
-    """What tells a line from the others: augmentation, pre-trained weights, and how many runs it is made of."""
+    """What tells a line from the others: augmentation, weights, typed settings, and how many runs it is made of."""
     first = group[0]
+    typed = [word for word in first.command.split() if TYPED.fullmatch(word)]
     weights = [] if first.weights in ("", "none") else [first.weights]
     several = "seeds" if len({r.seed for r in group}) == len(group) else "runs"
     runs = f"seed {first.seed}" if len(group) == 1 else f"{len(group)} {several}"
-    return ", ".join([first.augmentation, *weights, runs])
+    return ", ".join([first.augmentation, *weights, *typed, runs])
 
 
 def curve_values(accuracy: Sequence[float], base: Value, new: Value, hm: Value, sessions: int) -> list[Value]:

@@ -14,6 +14,7 @@ from fscil import datasets, paper, reproduce, runs
 from fscil.benchmark import Benchmark
 from fscil.datasets import Dataset
 from fscil.errors import UserError
+from fscil.reproduce import ablation
 
 Reproduce = Callable[..., str]
 
@@ -86,3 +87,10 @@ def test_unknown_tables_are_named(run_ablation: Reproduce) -> None:
     with pytest.raises(UserError, match="unknown table or figure 'ablatoin': did you mean 'ablation'"):
         reproduce.reproduce("ablatoin", 1, [], runs.Where(torch.device("cpu"), Path("x")), Console(), Console())
     assert "ablation" in reproduce.names()
+
+
+def test_settings_that_the_ablation_fixes_are_refused(tmp_path: Path) -> None:
+    where = runs.Where(torch.device("cpu"), tmp_path)
+    with pytest.raises(UserError, match="itself sets mirror"):
+        ablation.reproduce(1, ["mirror=false"], where, Console(quiet=True), Console(quiet=True))
+    assert not list(tmp_path.iterdir())

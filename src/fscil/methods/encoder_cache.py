@@ -46,7 +46,7 @@ def key(settings: dict[str, Any], context: Context) -> str:
     engine = context.engine
     facts = {
         "settings": settings,
-        "data": context.data_checksum,
+        "data": [context.data_checksum, context.mean, context.std],
         "seed": engine.seed,
         "code": code_version(),
         "precision": f"{engine.device.type}-{'bfloat16' if engine.bfloat16 else 'float32'}",

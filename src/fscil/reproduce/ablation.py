@@ -11,7 +11,8 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from fscil import paper, runs
-from fscil.config import check_overrides, overrides_of, resolve
+from fscil.config import check_overrides, overrides_of, resolve, split_override
+from fscil.errors import UserError
 from fscil.results import Result
 from fscil.tables import at_natural_width
 
@@ -30,6 +31,9 @@ ROWS: dict[str, tuple[str, list[str]]] = {
 
 def reproduce(seeds: int, overrides: Sequence[str], where: runs.Where, out: Console, progress: Console) -> None:
     check_overrides([method for method, _ in ROWS.values()], "cifar100", overrides)
+    own = {split_override(setting)[0] for setting in ROWS["meta-c"][1]}  # what holds for all rows with calibration
+    if clash := own & {split_override(override)[0] for override in overrides}:
+        raise UserError(f"the ablation itself sets {', '.join(sorted(clash))}; leave that out, or use fscil run")
     sessions = len(paper.ablation()["meta-c"])
     numbers = [Column(name, justify="right") for name in (*map(str, range(sessions)), "PD")]
     table = Table("row", "", *numbers, title=TITLE, box=box.SIMPLE_HEAD, padding=0, show_edge=False)
