@@ -200,6 +200,11 @@ def test_compare_prints_the_paired_difference(fscil: Fscil, tiny_dataset: str, t
     assert "<html" in (tmp_path / "both.html").read_text()
 
 
+def test_compare_takes_other_seeds(fscil: Fscil, tiny_dataset: str) -> None:
+    found = fscil("compare", "tiny", "--methods", "decoupled-cosine", "--seeds", "2", "--first-seed", "6", "--json")
+    assert [result["seed"] for result in json.loads(found.out)] == [6, 7]
+
+
 def test_reproduce_lists_what_there_is(fscil: Fscil) -> None:
     found = fscil("reproduce")
     assert found.code == 0

@@ -23,7 +23,7 @@ def run_comparison(tiny_dataset: str, tmp_path: Path) -> Compare:
     where = runs.Where(torch.device("cpu"), tmp_path / "out")
 
     def go(*presets: str, seeds: int = 2, overrides: tuple[str, ...] = ()) -> Comparison:
-        return compare(tiny_dataset, presets, seeds, overrides, where, Console(quiet=True))
+        return compare(tiny_dataset, presets, range(1, seeds + 1), overrides, where, Console(quiet=True))
 
     return go
 

@@ -114,7 +114,8 @@ def compare(
     benchmark: Annotated[str, typer.Argument(help="glyphs, digits, cifar100, folder, ...")],
     overrides: Overrides = None,
     methods: Annotated[str, typer.Option(help="Comma-separated methods or presets.")] = "limit,decoupled-cosine",
-    seeds: Annotated[int, typer.Option(min=1, help="How many seeds, from 1.")] = 5,
+    seeds: Annotated[int, typer.Option(min=1, help="How many seeds.")] = 5,
+    first_seed: Annotated[int, typer.Option(min=0, help="The first of them.")] = 1,
     out_folder: Annotated[
         Path, typer.Option("--out", help="Folder of the runs; finished ones are not repeated.")
     ] = Path("runs/compare"),
@@ -127,11 +128,12 @@ def compare(
 
     \b
     fscil compare glyphs --methods limit,decoupled-cosine --seeds 5
-    fscil compare cifar100 --methods limit,limit-paper --seeds 3 --out runs/cifar
+    fscil compare cifar100 --methods limit,limit-paper --seeds 3 --first-seed 6 --out runs/cifar
     """  # fmt: skip
     where = runs.Where(runs.choose_device(device), out_folder, root, checkpoint_every, command_line())
     with going_on_by("the same command"):
-        comparison = compare_methods(benchmark, methods.split(","), seeds, overrides or [], where, err)
+        chosen = range(first_seed, first_seed + seeds)
+        comparison = compare_methods(benchmark, methods.split(","), chosen, overrides or [], where, err)
     if as_json:
         print(json.dumps([vars(result) for result in comparison.results]))
         return

@@ -22,14 +22,19 @@ class Comparison:
 
 
 def compare(
-    benchmark: str, presets: Sequence[str], seeds: int, overrides: Sequence[str], where: runs.Where, console: Console
+    benchmark: str,
+    presets: Sequence[str],
+    seeds: Sequence[int],
+    overrides: Sequence[str],
+    where: runs.Where,
+    console: Console,
 ) -> Comparison:
-    """Run every method with seeds 1 .. seeds; finished runs in the folder are read, interrupted ones resumed."""
+    """Run every method with every seed; finished runs in the folder are read, interrupted ones resumed."""
     presets = list(dict.fromkeys(preset.strip() for preset in presets))
     check_overrides(presets, benchmark, overrides)
     configs = [
         resolve(preset, benchmark, overrides_of(preset, benchmark, overrides), seed)
-        for seed in range(1, seeds + 1)
+        for seed in seeds
         for preset in presets
     ]
     folders = [where.folder / f"{benchmark}-{config.preset}-seed{config.seed}" for config in configs]
