@@ -87,7 +87,7 @@ def test_limit_paper_is_the_paper() -> None:
     ("arguments", "message"),
     [
         (("limmit", "digits", []), "unknown method 'limmit': did you mean 'limit'"),
-        (("limit", "digit", []), "'digit'; did you mean 'digits'"),
+        (("limit", "digit", []), "'digit': did you mean 'digits'"),
         (("limit", "digits", ["epoch=3"]), "unknown setting 'epoch': did you mean 'epochs'"),
         (("finetune", "digits", ["meta_steps=3"]), "unknown setting 'meta_steps'"),
         (("limit", "digits", ["images_per_class=3"]), "unknown setting 'images_per_class'"),

@@ -13,6 +13,6 @@ def choose(name: str, known: Iterable[str], what: str) -> str:
     names = sorted(known)
     if name in names:
         return name
-    near = get_close_matches(name, names, n=1, cutoff=0.5)
+    near = get_close_matches(name.casefold(), names, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}? " if near else ""
     raise UserError(f"unknown {what} {name!r}: {hint}known are {', '.join(names)}")

@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, NoReturn, TypedDict
 
+from fscil.engine.engine import StageTime
 from fscil.errors import UserError
 from fscil.files import write_atomically
 from fscil.metrics import PerClass
@@ -28,11 +29,6 @@ __all__ = [
     "session_table",
     "write_result",
 ]
-
-
-class StageTime(TypedDict):
-    seconds: float  # as first measured, also when the stage came from the cache this time
-    cached: bool
 
 
 class Parameters(TypedDict):

@@ -154,7 +154,7 @@ def execute(config: Config, where: Where, console: Console) -> Result:
         seed=config.seed,
         trial=int(config.options.get("trial", 1)),
         **summarise_run(benchmark, predictions),
-        seconds={name: {"seconds": s["seconds"], "cached": s["cached"]} for name, s in engine.seconds.items()},
+        seconds=engine.seconds,
         captured=bool(engine.captured) and all(engine.captured),
         parameters={
             "inference": sum(p.numel() for p in method.network.parameters()),

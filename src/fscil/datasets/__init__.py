@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from importlib.metadata import EntryPoint, entry_points
 
 from fscil.datasets import cifar100, digits, folder, glyphs
 from fscil.datasets.registry import Dataset, data_root
 from fscil.errors import UserError
+from fscil.naming import choose
 
 __all__ = ["Dataset", "data_root", "get", "names"]
 
@@ -21,15 +21,8 @@ def names() -> list[str]:
 
 
 def get(name: str) -> Dataset:
-    if name in BUILT_IN:
-        return BUILT_IN[name]
-    others = _of_other_packages()
-    if name in others:
-        return _load_entry_point(others[name])
-    known = names()
-    near = difflib.get_close_matches(name.casefold(), known, n=1)
-    hint = f"did you mean {near[0]!r}? " if near else ""
-    raise UserError(f"there is no dataset {name!r}; {hint}known: {', '.join(known)}")
+    choose(name, names(), "dataset")
+    return BUILT_IN[name] if name in BUILT_IN else _load_entry_point(_of_other_packages()[name])
 
 
 def _of_other_packages() -> dict[str, EntryPoint]:
