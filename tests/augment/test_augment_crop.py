@@ -23,14 +23,15 @@ from fscil.augment.crop import (
     random_resized_crop,
     resized_crop,
 )
+from fscil.augment.draws import Draws, keys_for
 
 
-def generator(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
+def draws(n: int, seed: int = 0) -> Draws:
+    return Draws(keys_for(torch.arange(n), seed))
 
 
 def noise(n: int, height: int, width: int) -> Tensor:
-    return torch.randint(1, 256, (n, 3, height, width), generator=generator(9), dtype=torch.uint8)
+    return torch.randint(1, 256, (n, 3, height, width), generator=torch.Generator().manual_seed(9), dtype=torch.uint8)
 
 
 @given(st.data())
@@ -60,7 +61,7 @@ def test_crop_reads_images_that_are_not_contiguous() -> None:
 def test_random_crop_reaches_every_window_equally_often() -> None:
     n, padding = 40_000, 1
     image = torch.arange(16, dtype=torch.uint8).view(1, 1, 4, 4).expand(n, 3, 4, 4)
-    result = random_pad_crop(image, generator(), size=4, padding=padding)
+    result = random_pad_crop(image, draws(n), size=4, padding=padding)
     windows, counts = result[:, 0].flatten(1).unique(dim=0, return_counts=True)
     assert len(windows) == 9
     four_sigma = 4 * math.sqrt(n * 1 / 9 * 8 / 9)
@@ -78,7 +79,7 @@ def test_flip_mirrors_the_chosen_images_only() -> None:
 def test_random_flip_mirrors_half_of_the_images() -> None:
     n = 40_000
     images = torch.tensor([[1, 2]], dtype=torch.uint8).expand(n, 3, 1, 2)
-    flipped = (random_flip(images, generator())[:, 0, 0, 0] == 2).sum().item()
+    flipped = (random_flip(images, draws(n))[:, 0, 0, 0] == 2).sum().item()
     assert abs(flipped - n / 2) < 4 * math.sqrt(n / 4)
 
 
@@ -100,7 +101,7 @@ def test_cutout_blackens_one_square_clipped_at_the_border(
 
 def test_random_cutout_centres_lie_all_over_the_image() -> None:
     images = torch.ones(20_000, 3, 8, 8, dtype=torch.uint8)
-    holes = random_cutout(images, generator(), size=1)[:, 0] == 0
+    holes = random_cutout(images, draws(len(images)), size=1)[:, 0] == 0
     assert bool((holes.flatten(1).sum(1) == 1).all())
     counts = holes.sum(0)
     assert bool(((counts - 20_000 / 64).abs() < 4.5 * math.sqrt(20_000 / 64)).all())
@@ -110,7 +111,7 @@ def test_random_cutout_centres_lie_all_over_the_image() -> None:
 def test_resized_crop_equals_torchvisions(size: int) -> None:
     images = interpolate(noise(12, 12, 10).float(), size=(48, 40), mode="bilinear").to(torch.uint8)
     images[:6] = noise(6, 48, 40)
-    top, left, height, width = random_boxes(12, 48, 40, generator(3))
+    top, left, height, width = random_boxes(48, 40, draws(12, 3))
     ours = resized_crop(images, top, left, height, width, size)
     for i in range(12):
         box = [int(side[i]) for side in (top, left, height, width)]
@@ -127,7 +128,7 @@ def test_a_box_of_the_whole_image_changes_nothing() -> None:
 
 @pytest.mark.parametrize(("height", "width"), [(84, 84), (60, 90), (90, 60)])
 def test_random_boxes_keep_to_area_and_ratio(height: int, width: int) -> None:
-    top, left, h, w = (side.double() for side in random_boxes(20_000, height, width, generator()))
+    top, left, h, w = (side.double() for side in random_boxes(height, width, draws(20_000)))
     assert bool(((top >= 0) & (left >= 0) & (top + h <= height) & (left + w <= width)).all())
     # Sides are whole pixels, so area and ratio may leave their ranges by what half a pixel a side does.
     share = h * w / (height * width)
@@ -141,7 +142,7 @@ def test_random_boxes_keep_to_area_and_ratio(height: int, width: int) -> None:
 
 
 def test_boxes_that_never_fit_fall_back_to_the_centre() -> None:
-    top, left, h, w = random_boxes(5, 10, 100, generator(), scale=(0.9, 1.0))
+    top, left, h, w = random_boxes(10, 100, draws(5), scale=(0.9, 1.0))
     assert h.tolist() == [10] * 5
     assert w.tolist() == [13] * 5
     assert (top.tolist(), left.tolist()) == ([0] * 5, [43] * 5)
@@ -149,5 +150,5 @@ def test_boxes_that_never_fit_fall_back_to_the_centre() -> None:
 
 def test_random_resized_crop_and_centre_crop_give_the_size_asked_for() -> None:
     images = noise(6, 30, 40)
-    assert random_resized_crop(images, generator(), size=24).shape == (6, 3, 24, 24)
+    assert random_resized_crop(images, draws(6), size=24).shape == (6, 3, 24, 24)
     assert torch.equal(centre_crop(images, 20), images[:, :, 5:25, 10:30])

@@ -4,18 +4,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from fscil.augment import build, pipeline
+from fscil.augment import build, keys_for, pipeline
 from fscil.augment.autoaugment import FILL, apply_operations
 from fscil.augment.policies import OPERATIONS
 from fscil.errors import UserError
 
 
-def generator(seed: int = 0, device: str = "cpu") -> torch.Generator:
-    return torch.Generator(device).manual_seed(seed)
+def keys(images: Tensor, seed: int = 0) -> Tensor:
+    return keys_for(torch.arange(len(images), device=images.device), seed)
 
 
 def noise(n: int = 64, size: int = 32) -> Tensor:
-    return torch.randint(1, 256, (n, 3, size, size), generator=generator(9), dtype=torch.uint8)
+    return torch.randint(1, 256, (n, 3, size, size), generator=torch.Generator().manual_seed(9), dtype=torch.uint8)
 
 
 ALL = [
@@ -32,47 +32,51 @@ def test_images_in_images_out(settings: dict) -> None:
     augment = build(size=32, **settings)
     images = noise()
     before = images.clone()
-    first = augment(images, generator(1))
+    first = augment(images, keys(images, 1))
     assert first.shape == images.shape
     assert first.dtype == torch.uint8
     assert torch.equal(images, before)
-    assert torch.equal(augment(images, generator(1)), first)
-    assert torch.equal(augment(images, generator(2)), first) == (settings["augmentation"] == "none")
-    assert augment(images[:0], generator()).shape == (0, 3, 32, 32)
+    assert torch.equal(augment(images, keys(images, 1)), first)
+    assert torch.equal(augment(images, keys(images, 2)), first) == (settings["augmentation"] == "none")
+    assert augment(images[:0], keys(images[:0])).shape == (0, 3, 32, 32)
 
 
 def test_none_keeps_the_centre() -> None:
     images = noise(4, 36)
-    assert torch.equal(build("none", size=32)(images, generator()), images[:, :, 2:34, 2:34])
-    assert torch.equal(build("none", size=36)(images, generator()), images)
+    assert torch.equal(build("none", size=32)(images, keys(images)), images[:, :, 2:34, 2:34])
+    assert torch.equal(build("none", size=36)(images, keys(images)), images)
 
 
 def test_basic_moves_by_up_to_an_eighth_and_mirrors() -> None:
     images = noise(1).expand(3000, 3, 32, 32)
-    result = build("basic", size=32)(images, generator())
+    result = build("basic", size=32)(images, keys(images))
     assert len(result.flatten(1).unique(dim=0)) == 9 * 9 * 2
-    unflipped = build("basic", size=32, flip=False)(images, generator())
+    unflipped = build("basic", size=32, flip=False)(images, keys(images))
     assert len(unflipped.flatten(1).unique(dim=0)) == 9 * 9
 
 
 def test_cutout_and_policy_are_for_autoaug_alone() -> None:
     images = noise()
-    plain = build("basic", size=32)(images, generator())
-    assert torch.equal(build("basic", size=32, cutout=16, policy="imagenet")(images, generator()), plain)
-    with_hole = build("autoaug", size=32, cutout=16)(images, generator())
-    without = build("autoaug", size=32)(images, generator())
+    plain = build("basic", size=32)(images, keys(images))
+    assert torch.equal(build("basic", size=32, cutout=16, policy="imagenet")(images, keys(images)), plain)
+    with_hole = build("autoaug", size=32, cutout=16)(images, keys(images))
+    without = build("autoaug", size=32)(images, keys(images))
     changed = (with_hole != without).any(dim=1).flatten(1).sum(dim=1)
     assert changed.max() <= 16 * 16
     assert changed.float().mean() > 100
 
 
-def test_large_batches_are_cut_into_chunks_of_the_same_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("settings", ALL, ids=str)
+def test_an_image_does_not_notice_its_neighbours(settings: dict, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However a batch is cut, ordered or shared out, an image meets the augmentation of its key."""
     images = noise(50)
-    augment = build("autoaug", size=32, cutout=8)
+    augment = build(size=32, **settings)
+    whole = augment(images, keys(images))
+    order = torch.randperm(50, generator=torch.Generator().manual_seed(1))
+    assert torch.equal(augment(images[order], keys(images)[order]), whole[order])
+    assert torch.equal(augment(images[7:8], keys(images)[7:8]), whole[7:8])
     monkeypatch.setattr(pipeline, "CPU_CHUNK", 20 * 32 * 32)
-    chunked = augment(images, generator())
-    again = generator()
-    assert torch.equal(chunked, torch.cat([augment(part, again) for part in images.split(20)]))
+    assert torch.equal(augment(images, keys(images)), whole)
 
 
 def test_moved_images_are_filled_with_grey() -> None:
@@ -102,14 +106,15 @@ def test_wrong_names_are_answered_with_the_right_ones(settings: dict, right: str
 )
 def test_images_that_do_not_fit_are_refused(images: Tensor) -> None:
     with pytest.raises(UserError, match="uint8 images"):
-        build("basic", size=32)(images, generator())
+        build("basic", size=32)(images, keys(images))
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("settings", ALL, ids=str)
 def test_cuda_never_makes_the_host_wait(settings: dict) -> None:
     augment = build(size=32, **settings)
-    images, randomness = noise().cuda(), generator(device="cuda")
+    images = noise().cuda()
+    randomness = keys(images)
     augment(images, randomness)  # the first call copies small tables
     torch.cuda.set_sync_debug_mode("error")
     try:

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torchvision.transforms import AutoAugment, AutoAugmentPolicy
 
+from fscil.augment.draws import Draws, keys_for
 from fscil.augment.policies import NO_OPERATION, OPERATIONS, POLICIES, SIGNED, draw, magnitude, policy_table
 
 THEIRS = {"cifar10": AutoAugmentPolicy.CIFAR10, "imagenet": AutoAugmentPolicy.IMAGENET}
@@ -49,7 +50,7 @@ def test_draws_follow_the_table(policy: str) -> None:
             expected[step]["", 0.0] += (1 - probability) / 25
 
     table = policy_table(policy, 32, torch.device("cpu"))
-    operation, value = draw(table, n, torch.Generator().manual_seed(11))
+    operation, value = draw(table, Draws(keys_for(torch.arange(n), 11)))
     for step in range(2):
         names = [OPERATIONS[i] if i != NO_OPERATION else "" for i in operation[:, step].tolist()]
         values = [round(v, 3) + 0.0 if name else 0.0 for name, v in zip(names, value[:, step].tolist(), strict=True)]
@@ -62,6 +63,7 @@ def test_draws_follow_the_table(policy: str) -> None:
 
 def test_the_two_steps_belong_to_one_sub_policy() -> None:
     pairs = {(a, b) for (a, _, _), (b, _, _) in POLICIES["cifar10"]}
-    operation, _ = draw(policy_table("cifar10", 32, torch.device("cpu")), 20_000, torch.Generator().manual_seed(2))
+    draws = Draws(keys_for(torch.arange(20_000), 2))
+    operation, _ = draw(policy_table("cifar10", 32, torch.device("cpu")), draws)
     both = operation[(operation != NO_OPERATION).all(dim=1)].tolist()
     assert {(OPERATIONS[a], OPERATIONS[b]) for a, b in both} == pairs - {("solarize", "invert")}  # its probability is 0

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from fscil.engine import Engine, Stage
 from fscil.engine.schedule import decay_every
-from fscil.engine.seeds import generator_for
+from fscil.engine.seeds import seed_for
 from fscil.engine.stage import Batch, ParameterGroup
 
 SEGMENTS, STEPS = 5, 3
@@ -45,7 +45,7 @@ def make_stage() -> Callable[..., Stage]:
         network.train()
 
         def data(segment: int) -> Batch:
-            generator = generator_for(torch.device("cpu"), "data", segment)
+            generator = torch.Generator().manual_seed(seed_for("data", segment))
             return {
                 "images": torch.randn(STEPS, 8, 3, 6, 6, generator=generator),
                 "labels": torch.randint(0, 3, (STEPS, 8), generator=generator),

@@ -3,13 +3,11 @@ from __future__ import annotations
 import math
 
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fscil.engine import seed_for
 from fscil.engine.schedule import cosine, decay_at, decay_every
-from fscil.engine.seeds import generator_for
 
 
 def test_cosine_falls_from_one_to_nearly_zero() -> None:
@@ -53,5 +51,3 @@ def test_seeds_depend_on_every_name() -> None:
     ]
     assert len(set(others)) == 4
     assert all(0 <= seed < 2**63 for seed in others)
-    device = torch.device("cpu")
-    assert torch.equal(*(torch.rand(3, generator=generator_for(device, 1, "x")) for _ in range(2)))

@@ -19,7 +19,7 @@ from fscil.methods.fake_tasks import EmbeddingTasks, ImageTasks, blend, check_ta
 PIXELS = (3, 8, 8)  # room for 192 images that are told apart by their one bright pixel
 
 
-def unchanged(images: Tensor, generator: torch.Generator) -> Tensor:
+def unchanged(images: Tensor, keys: Tensor) -> Tensor:
     return images
 
 
@@ -90,12 +90,11 @@ def cases(draw: st.DrawFn, as_images: bool, mixed: bool | None = None) -> Case:
     counts = [fewest + draw(st.integers(0, 4)) for _ in range(classes)]
     seed, steps = draw(st.integers(0, 2**16)), draw(st.integers(1, 3))
     session, shape = make_session(counts, seed), TaskShape(phases, way, shot, queries, mixed=blended)
-    generator = torch.Generator().manual_seed(seed)
     if as_images:
-        batch = ImageTasks(session, shape, unchanged).sample(steps, generator)
+        batch = ImageTasks(session, shape, unchanged).sample(steps, seed)
         items = batch["images"]
     else:
-        batch = EmbeddingTasks(session, shape, unchanged, see, generator).sample(steps, generator)
+        batch = EmbeddingTasks(session, shape, unchanged, see, seed).sample(steps, seed)
         items = batch["embeddings"]
     return Case(session, shape, batch["old_classes"], [list(read(step, shape, classes)) for step in items])
 
@@ -176,14 +175,13 @@ def test_blended_embeddings_and_old_queries_take_different_halves(case: Case) ->
 
 @pytest.mark.parametrize("mixed", [False, True])
 @pytest.mark.parametrize("as_images", [False, True])
-def test_tasks_follow_from_the_generator_alone(mixed: bool, as_images: bool) -> None:
+def test_tasks_follow_from_the_seed_alone(mixed: bool, as_images: bool) -> None:
     session, shape = make_session([8] * 6, 1), TaskShape(1, 2, 2, 1, mixed=mixed)
 
     def sample(seed: int) -> Tensor:
-        generator = torch.Generator().manual_seed(seed)
         if as_images:
-            return ImageTasks(session, shape, unchanged).sample(3, generator)["images"]
-        return EmbeddingTasks(session, shape, unchanged, see, generator).sample(3, generator)["embeddings"]
+            return ImageTasks(session, shape, unchanged).sample(3, seed)["images"]
+        return EmbeddingTasks(session, shape, unchanged, see, seed).sample(3, seed)["embeddings"]
 
     assert torch.equal(sample(1), sample(1))
     assert not torch.equal(sample(1), sample(2))
@@ -203,7 +201,7 @@ def test_task_images_are_the_means_of_the_sampled_pictures() -> None:
     session = Session(tuple(range(4)), images, torch.arange(4).repeat(6))
     members, counts = class_members(session.labels, 4)
     tasks = sample_fake_tasks(members, counts, TaskShape(1, 2, 2, 1, mixed=True), 2, generator)
-    found = task_images(tasks, session, unchanged, generator)["images"]
+    found = task_images(tasks, session, unchanged, 1)["images"]
     for step in range(2):
         pairs = [*tasks.supports[step].reshape(-1, 2).tolist()]
         for place, (a, b) in enumerate(pairs):
@@ -217,7 +215,7 @@ def test_task_images_are_the_means_of_the_sampled_pictures() -> None:
 def test_items_are_augmented() -> None:
     """Supports, old queries and blends alike pass through the augmentation."""
     session, shape = make_session([6] * 5, 1), TaskShape(1, 2, 1, 1, mixed=True)
-    batch = ImageTasks(session, shape, lambda images, _: images // 2).sample(2, torch.Generator().manual_seed(1))
+    batch = ImageTasks(session, shape, lambda images, _: images // 2).sample(2, 1)
     assert set(batch["images"].flatten(2).amax(2).flatten().tolist()) == {50, 100}
 
 
@@ -230,4 +228,4 @@ def test_what_the_base_session_cannot_give_is_refused() -> None:
     with pytest.raises(UserError, match="lower fake_way"):
         ImageTasks(make_session([5] * 3, 1), TaskShape(1, 3, 1, 1), unchanged)
     with pytest.raises(UserError, match="lower fake_shot"):
-        EmbeddingTasks(make_session([5] * 3, 1), TaskShape(1, 1, 5, 1), unchanged, see, torch.Generator())
+        EmbeddingTasks(make_session([5] * 3, 1), TaskShape(1, 1, 5, 1), unchanged, see, 1)

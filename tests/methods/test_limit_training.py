@@ -17,7 +17,7 @@ from torch import Tensor
 import calibrator_reference as reference
 from fscil.benchmark import Benchmark, Session
 from fscil.engine import Engine
-from fscil.engine.seeds import generator_for
+from fscil.engine.seeds import seed_for
 from fscil.episodes import TaskShape, class_members, sample_fake_tasks
 from fscil.errors import UserError
 from fscil.methods import Method
@@ -34,7 +34,7 @@ def loss_by_hand(method: Any, session: Session, shape: TaskShape, segment: int, 
     """Algorithm 2 with one image, one query and one class at a time."""
     network, settings = method.network, method.settings
     members, counts = class_members(session.labels, len(session.classes))
-    drawn = generator_for(torch.device("cpu"), method.engine.seed, "meta-train", segment)
+    drawn = torch.Generator().manual_seed(seed_for(method.engine.seed, "meta-train", segment))
     tasks = sample_fake_tasks(members, counts, shape, settings.meta_batch_steps, drawn)
     weights = reference.weights_of(network.calibrator)
 

@@ -41,7 +41,7 @@ def learned(
     return learn
 
 
-def unchanged(images: Tensor, generator: torch.Generator) -> Tensor:
+def unchanged(images: Tensor, keys: Tensor) -> Tensor:
     return images
 
 
@@ -56,7 +56,7 @@ def numbered(n: int) -> Session:
 )
 def test_an_epoch_shows_every_image_at_most_once(n: int, batch: int, expected: tuple[int, int]) -> None:
     session = numbered(n)
-    found = epoch_batches(session, batch, unchanged, torch.Generator().manual_seed(1))
+    found = epoch_batches(session, batch, unchanged, 1)
     assert found["labels"].shape == expected
     assert found["images"].shape == (*expected, 3, 4, 4)
     shown = found["images"][:, :, 0, 0, 0].flatten().tolist()

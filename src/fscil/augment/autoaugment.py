@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from fscil.augment.blends import POORER, blend
+from fscil.augment.draws import Draws
 from fscil.augment.geometry import GEOMETRIC, move
 from fscil.augment.policies import OPERATIONS, draw, policy_table
 from fscil.augment.select import replace
@@ -29,10 +30,10 @@ FIRST_TABLE = len(GEOMETRIC)
 FIRST_BLEND = FIRST_TABLE + len(TABLES)
 
 
-def auto_augment(images: Tensor, generator: torch.Generator, *, policy: str, fill: int = FILL) -> Tensor:
+def auto_augment(images: Tensor, draws: Draws, *, policy: str, fill: int = FILL) -> Tensor:
     """Every image gets a random sub-policy of the named policy."""
     table = policy_table(policy, images.shape[-1], images.device)
-    operation, magnitude = draw(table, len(images), generator)
+    operation, magnitude = draw(table, draws)
     for step in range(2):
         images = apply_operations(images, operation[:, step], magnitude[:, step], fill)
     return images

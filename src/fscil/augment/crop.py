@@ -8,12 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import grid_sample, pad
 
+from fscil.augment.draws import Draws
 from fscil.augment.select import replace
-
-
-def uniform_integers(bound: Tensor | int, n: int, generator: torch.Generator) -> Tensor:
-    """One integer of 0 .. bound - 1 per image, int64 [n]; the bound may differ from image to image."""
-    return (torch.rand(n, generator=generator, device=generator.device) * bound).long()
 
 
 def crop(images: Tensor, top: Tensor, left: Tensor, size: int) -> Tensor:
@@ -36,10 +32,10 @@ def pad_crop(images: Tensor, top: Tensor, left: Tensor, *, size: int, padding: i
     return crop(pad(images, [padding] * 4), top, left, size)
 
 
-def random_pad_crop(images: Tensor, generator: torch.Generator, *, size: int, padding: int) -> Tensor:
-    n, _, height, width = images.shape
-    top = uniform_integers(height + 2 * padding - size + 1, n, generator)
-    left = uniform_integers(width + 2 * padding - size + 1, n, generator)
+def random_pad_crop(images: Tensor, draws: Draws, *, size: int, padding: int) -> Tensor:
+    height, width = images.shape[-2:]
+    top = draws.integers(height + 2 * padding - size + 1)
+    left = draws.integers(width + 2 * padding - size + 1)
     return pad_crop(images, top, left, size=size, padding=padding)
 
 
@@ -48,8 +44,8 @@ def flip(images: Tensor, chosen: Tensor) -> Tensor:
     return replace(images, chosen, lambda some: some.flip(-1), images)
 
 
-def random_flip(images: Tensor, generator: torch.Generator) -> Tensor:
-    return flip(images, torch.rand(len(images), generator=generator, device=images.device) < 0.5)
+def random_flip(images: Tensor, draws: Draws) -> Tensor:
+    return flip(images, draws.uniform() < 0.5)
 
 
 def cutout(images: Tensor, row: Tensor, column: Tensor, size: int) -> Tensor:
@@ -62,9 +58,9 @@ def cutout(images: Tensor, row: Tensor, column: Tensor, size: int) -> Tensor:
     return images * (outside_rows[:, None, :, None] | outside_columns[:, None, None, :])
 
 
-def random_cutout(images: Tensor, generator: torch.Generator, *, size: int) -> Tensor:
-    n, _, height, width = images.shape
-    return cutout(images, uniform_integers(height, n, generator), uniform_integers(width, n, generator), size)
+def random_cutout(images: Tensor, draws: Draws, *, size: int) -> Tensor:
+    height, width = images.shape[-2:]
+    return cutout(images, draws.integers(height), draws.integers(width), size)
 
 
 def resized_crop(images: Tensor, top: Tensor, left: Tensor, height: Tensor, width: Tensor, size: int) -> Tensor:
@@ -88,10 +84,9 @@ def resized_crop(images: Tensor, top: Tensor, left: Tensor, height: Tensor, widt
 
 
 def random_boxes(
-    n: int,
     height: int,
     width: int,
-    generator: torch.Generator,
+    draws: Draws,
     *,
     scale: tuple[float, float] = (0.08, 1.0),
     ratio: tuple[float, float] = (3 / 4, 4 / 3),
@@ -102,10 +97,9 @@ def random_boxes(
     A box that does not fit is drawn again; all tries are drawn at once and the first that fits is kept. An image with
     none gets the largest central box of an allowed ratio.
     """
-    device = generator.device
-    area = torch.empty(n, tries, device=device).uniform_(*scale, generator=generator) * (height * width)
-    log_ratio = torch.empty(n, tries, device=device).uniform_(*map(math.log, ratio), generator=generator)
-    aspect = log_ratio.exp()
+    area = (scale[0] + (scale[1] - scale[0]) * draws.uniform(tries)) * (height * width)
+    low, high = map(math.log, ratio)
+    aspect = (low + (high - low) * draws.uniform(tries)).exp()
     widths = (area * aspect).sqrt().round().long()
     heights = (area / aspect).sqrt().round().long()
     fits = (widths > 0) & (widths <= width) & (heights > 0) & (heights <= height)
@@ -114,8 +108,8 @@ def random_boxes(
     central_height, central_width = _central_box(height, width, ratio)
     box_height = torch.where(any_fits, heights.gather(1, first).squeeze(1), central_height)
     box_width = torch.where(any_fits, widths.gather(1, first).squeeze(1), central_width)
-    top = torch.where(any_fits, uniform_integers(height - box_height + 1, n, generator), (height - central_height) // 2)
-    left = torch.where(any_fits, uniform_integers(width - box_width + 1, n, generator), (width - central_width) // 2)
+    top = torch.where(any_fits, draws.integers(height - box_height + 1), (height - central_height) // 2)
+    left = torch.where(any_fits, draws.integers(width - box_width + 1), (width - central_width) // 2)
     return top, left, box_height, box_width
 
 
@@ -127,9 +121,9 @@ def _central_box(height: int, width: int, ratio: tuple[float, float]) -> tuple[i
     return height, width
 
 
-def random_resized_crop(images: Tensor, generator: torch.Generator, *, size: int) -> Tensor:
-    n, _, height, width = images.shape
-    return resized_crop(images, *random_boxes(n, height, width, generator), size)
+def random_resized_crop(images: Tensor, draws: Draws, *, size: int) -> Tensor:
+    height, width = images.shape[-2:]
+    return resized_crop(images, *random_boxes(height, width, draws), size)
 
 
 def centre_crop(images: Tensor, size: int) -> Tensor:

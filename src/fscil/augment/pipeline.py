@@ -10,10 +10,11 @@ from torch import Tensor
 
 from fscil.augment.autoaugment import auto_augment
 from fscil.augment.crop import centre_crop, random_cutout, random_flip, random_pad_crop, random_resized_crop
+from fscil.augment.draws import Draws
 from fscil.augment.policies import POLICIES
 from fscil.errors import UserError
 
-Augment = Callable[[Tensor, torch.Generator], Tensor]  # uint8 [n, 3, h, w] -> uint8 [n, 3, size, size]
+Augment = Callable[[Tensor, Tensor], Tensor]  # uint8 images [n, 3, h, w], keys int64 [n] -> uint8 [n, 3, size, size]
 
 AUGMENTATIONS = ("none", "basic", "autoaug")
 CROPS = ("pad", "resized")
@@ -27,7 +28,7 @@ CUDA_CHUNK = 8192 * 32 * 32
 def build(
     augmentation: str, *, size: int, crop: str = "pad", flip: bool = True, policy: str = "cifar10", cutout: int = 0
 ) -> Augment:
-    """The augmentation as a function of uint8 images and a generator on the images' device.
+    """The augmentation as a function of uint8 images and their keys (draws.keys_for), which decide what each meets.
 
     - "none" keeps the central size x size pixels.
     - "basic" is crop and flip, the paper's BasicAug.
@@ -43,11 +44,11 @@ def build(
     if size < 1 or cutout < 0:
         raise UserError(f"size must be at least 1 and cutout at least 0, but size={size} and cutout={cutout}")
     if augmentation == "none":
-        return lambda images, generator: centre_crop(_checked(images, size), size)
+        return lambda images, keys: centre_crop(_checked(images, size), size)
 
     padding = size // 8
     smallest = size - 2 * padding if crop == "pad" else 1
-    stages: list[Augment] = []
+    stages: list[Callable[[Tensor, Draws], Tensor]] = []
     if crop == "pad":
         stages.append(partial(random_pad_crop, size=size, padding=padding))
     else:
@@ -59,14 +60,15 @@ def build(
         if cutout:
             stages.append(partial(random_cutout, size=cutout))
 
-    def augment(images: Tensor, generator: torch.Generator) -> Tensor:
+    def augment(images: Tensor, keys: Tensor) -> Tensor:
         if len(_checked(images, smallest)) == 0:
             return images.new_empty(0, 3, size, size)
         at_once = (CUDA_CHUNK if images.is_cuda else CPU_CHUNK) // (images.shape[-2] * images.shape[-1])
         done = []
-        for chunk in torch.split(images, max(1, at_once)):
+        for chunk, its_keys in zip(images.split(max(1, at_once)), keys.split(max(1, at_once)), strict=True):
+            draws = Draws(its_keys)
             for stage in stages:
-                chunk = stage(chunk, generator)
+                chunk = stage(chunk, draws)
             done.append(chunk)
         return done[0] if len(done) == 1 else torch.cat(done)
 

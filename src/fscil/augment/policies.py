@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from fscil.augment.blends import POORER
+from fscil.augment.draws import Draws
 from fscil.augment.geometry import GEOMETRIC
 from fscil.augment.tables import TABLES
 
@@ -125,12 +126,11 @@ def policy_table(policy: str, size: int, device: torch.device) -> PolicyTable:
     )
 
 
-def draw(table: PolicyTable, n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """For n images the operations of both steps (int64 [n, 2], NO_OPERATION where skipped) and their magnitudes."""
-    device = generator.device
-    chosen = torch.randint(len(table.operation), (n,), generator=generator, device=device)
-    skipped = torch.rand(n, 2, generator=generator, device=device) >= table.probability[chosen]
-    negative = torch.rand(n, 2, generator=generator, device=device) < 0.5
+def draw(table: PolicyTable, draws: Draws) -> tuple[Tensor, Tensor]:
+    """For each image the operations of both steps (int64 [n, 2], NO_OPERATION where skipped) and their magnitudes."""
+    chosen = draws.integers(len(table.operation))
+    skipped = draws.uniform(2) >= table.probability[chosen]
+    negative = draws.uniform(2) < 0.5
     operation = table.operation[chosen].masked_fill(skipped, NO_OPERATION)
     value = table.magnitude[chosen]
     return operation, torch.where(negative & table.signed[chosen], -value, value)

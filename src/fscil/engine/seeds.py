@@ -4,14 +4,8 @@ from __future__ import annotations
 
 import hashlib
 
-import torch
-
 
 def seed_for(*names: object) -> int:
     """A 63-bit seed that depends on all names, for instance seed_for(run_seed, "pretrain", epoch)."""
     digest = hashlib.sha256("/".join(str(name) for name in names).encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1
-
-
-def generator_for(device: torch.device, *names: object) -> torch.Generator:
-    return torch.Generator(device=device).manual_seed(seed_for(*names))

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from fscil.augment import Augment
+from fscil.augment import Augment, keys_for
 from fscil.benchmark import Session
 from fscil.engine.stage import Batch
 from fscil.episodes import FakeTasks, TaskShape, class_members, sample_fake_tasks
@@ -51,11 +51,16 @@ def blend(images: Tensor) -> Tensor:
     return images.to(torch.float32).mean(-4).round_().to(torch.uint8)
 
 
-def task_images(tasks: FakeTasks, session: Session, augmentation: Augment, generator: torch.Generator) -> Batch:
+def task_images(tasks: FakeTasks, session: Session, augmentation: Augment, seed: int) -> Batch:
     """Augmented images of every step, uint8 [steps, items, 3, h, w]."""
+    taken = 0
 
     def take(index: Tensor) -> Tensor:
-        pictures = augmentation(session.images[index.flatten()], generator)
+        """The same image may turn up in several steps, each time augmented differently: keys count appearances."""
+        nonlocal taken
+        places = torch.arange(taken, taken + index.numel(), device=index.device)
+        taken += index.numel()
+        pictures = augmentation(session.images[index.flatten()], keys_for(places, seed))
         return pictures.unflatten(0, (len(index), -1))
 
     def take_blended(index: Tensor) -> Tensor:
@@ -77,9 +82,10 @@ class ImageTasks:
         self.members, self.counts = class_members(session.labels, len(session.classes))
         shape.check(self.counts)
 
-    def sample(self, steps: int, generator: torch.Generator) -> Batch:
+    def sample(self, steps: int, seed: int) -> Batch:
+        generator = torch.Generator(self.members.device).manual_seed(seed)
         tasks = sample_fake_tasks(self.members, self.counts, self.shape, steps, generator)
-        return task_images(tasks, self.session, self.augmentation, generator)
+        return task_images(tasks, self.session, self.augmentation, seed)
 
 
 class EmbeddingTasks:
@@ -91,24 +97,22 @@ class EmbeddingTasks:
 
     POOL, BLENDS = 240, 16  # blended classes in the pool, and images of each
 
-    def __init__(
-        self, session: Session, shape: TaskShape, augmentation: Augment, embed: Embed, generator: torch.Generator
-    ) -> None:
+    def __init__(self, session: Session, shape: TaskShape, augmentation: Augment, embed: Embed, seed: int) -> None:
         self.shape = shape
         members, self.counts = class_members(session.labels, len(session.classes))
         check_tasks(shape, self.counts, encoder_learns=False)
-        self.embeddings = embed(augmentation(session.images, generator))
+        everything = torch.arange(len(session.labels), device=members.device)
+        self.embeddings = embed(augmentation(session.images, keys_for(everything, seed)))
         self.members = members
         if shape.mixed:
             half = int(self.counts.min()) // 2
-            self.pool = self._encode_pool(session, members[:, :half], augmentation, embed, generator)
+            self.pool = self._encode_pool(session, members[:, :half], augmentation, embed, seed)
             self.members, self.counts = members[:, half : 2 * half], torch.full_like(self.counts, half)
 
-    def _encode_pool(
-        self, session: Session, members: Tensor, augmentation: Augment, embed: Embed, generator: torch.Generator
-    ) -> Tensor:
+    def _encode_pool(self, session: Session, members: Tensor, augmentation: Augment, embed: Embed, seed: int) -> Tensor:
         """Embeddings of blends [pool, blends, d]: distinct pairs of classes, and of each distinct pairs of images."""
         shape, device, (classes, half) = self.shape, members.device, members.shape
+        generator = torch.Generator(device).manual_seed(seed)
         pairs = torch.combinations(torch.arange(classes, device=device))
         order = torch.randperm(len(pairs), device=device, generator=generator)
         pairs = pairs[order[: max(self.POOL, shape.phases * shape.way)]]
@@ -118,10 +122,12 @@ class EmbeddingTasks:
         i = torch.arange(blends, device=device)
         place = torch.stack([orders[:, i % half, 0], orders[:, (i + i // half) % half, 1]], 2)
         index = members[pairs[:, None, :], place]
-        pictures = augmentation(session.images[index.flatten()], generator).unflatten(0, index.shape)
+        keys = keys_for(torch.arange(index.numel(), device=device), seed + 1)
+        pictures = augmentation(session.images[index.flatten()], keys).unflatten(0, index.shape)
         return embed(blend(pictures).flatten(0, 1)).unflatten(0, (pool, blends))
 
-    def sample(self, steps: int, generator: torch.Generator) -> Batch:
+    def sample(self, steps: int, seed: int) -> Batch:
+        generator = torch.Generator(self.members.device).manual_seed(seed)
         if not self.shape.mixed:
             tasks = sample_fake_tasks(self.members, self.counts, self.shape, steps, generator)
             parts = [tasks.supports]

@@ -14,7 +14,6 @@ from torch import Tensor
 from fscil.benchmark import Session
 from fscil.engine import Stage, seed_for
 from fscil.engine.schedule import decay_at
-from fscil.engine.seeds import generator_for
 from fscil.engine.stage import Batch, ParameterGroup
 from fscil.methods.cosine_network import CosineNetwork, cosine_logits
 from fscil.methods.method import Method
@@ -47,10 +46,9 @@ class Finetune(Method):
 
         def prepare(_: int) -> Batch:
             """All epochs of the session at once: it is a handful of images."""
-            generator = generator_for(engine.device, engine.seed, name)
             epochs = [
-                epoch_batches(session, len(session.labels), augmentation, generator)
-                for _ in range(settings.session_epochs)
+                epoch_batches(session, len(session.labels), augmentation, seed_for(engine.seed, name, epoch))
+                for epoch in range(settings.session_epochs)
             ]
             return {key: torch.cat([epoch[key] for epoch in epochs]) for key in epochs[0]}
 

@@ -18,7 +18,6 @@ from fscil.benchmark import Session
 from fscil.calibrators import Transformer
 from fscil.engine import Stage, seed_for
 from fscil.engine.schedule import decay_every
-from fscil.engine.seeds import generator_for
 from fscil.engine.stage import Batch, ParameterGroup
 from fscil.episodes import TaskShape, class_members
 from fscil.errors import UserError
@@ -179,13 +178,13 @@ class Limit(PrototypeMethod):
         if settings.encoder_lr > 0:
             source = ImageTasks(session, shape, augmentation)
         else:
-            generator = generator_for(engine.device, engine.seed, "embeddings")
-            source = EmbeddingTasks(session, shape, augmentation, network.embed, generator)
+            seed = seed_for(engine.seed, "embeddings")
+            source = EmbeddingTasks(session, shape, augmentation, network.embed, seed)
         labels = query_labels(shape, self.base_classes, engine.device)
         parts = sizes(shape, self.base_classes)
 
         def prepare(segment: int) -> Batch:
-            return source.sample(steps, generator_for(engine.device, engine.seed, "meta-train", segment))
+            return source.sample(steps, seed_for(engine.seed, "meta-train", segment))
 
         def loss(batch: Batch) -> Tensor:
             embeddings = network(batch["images"]) if "images" in batch else batch["embeddings"]
@@ -214,9 +213,9 @@ class Limit(PrototypeMethod):
         per_epoch = max(1, len(session.labels) // settings.batch)
 
         def prepare(segment: int) -> Batch:
-            generator = generator_for(engine.device, engine.seed, "meta-train", segment)
             needed = -(-steps // per_epoch)
-            epochs = [epoch_batches(session, settings.batch, augmentation, generator) for _ in range(needed)]
+            seeds = [seed_for(engine.seed, "meta-train", segment, epoch) for epoch in range(needed)]
+            epochs = [epoch_batches(session, settings.batch, augmentation, seed) for seed in seeds]
             return {key: torch.cat([epoch[key] for epoch in epochs])[:steps] for key in epochs[0]}
 
         def loss(batch: Batch) -> Tensor:

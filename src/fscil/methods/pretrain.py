@@ -13,7 +13,6 @@ from fscil import augment, encoders
 from fscil.benchmark import Session
 from fscil.engine import Stage, seed_for
 from fscil.engine.schedule import cosine
-from fscil.engine.seeds import generator_for
 from fscil.engine.stage import Batch, ParameterGroup
 from fscil.methods import encoder_cache
 from fscil.methods.cosine_network import CosineNetwork, cosine_logits
@@ -43,16 +42,23 @@ class PretrainSettings:
     scale: float = setting(16.0, "of cosine logits, in pre-training and wherever logits are cosines", least=0)
 
 
-def epoch_batches(session: Session, batch: int, augmentation: augment.Augment, generator: torch.Generator) -> Batch:
-    """A shuffled, augmented epoch as [steps, batch, ...]; what does not fill a batch waits for the next epoch."""
+def epoch_order(session: Session, batch: int, seed: int) -> Tensor:
+    """Which images an epoch's steps take, int64 [steps, batch]; what does not fill a batch waits for the next epoch."""
     batch = min(batch, len(session.labels))
     steps = len(session.labels) // batch
-    order = torch.randperm(len(session.labels), generator=generator, device=session.labels.device)[: steps * batch]
-    images = augmentation(session.images[order], generator)
-    return {
-        "images": images.unflatten(0, (steps, batch)),
-        "labels": session.labels[order].unflatten(0, (steps, batch)),
-    }
+    order = augment.shuffled(len(session.labels), seed, session.labels.device)
+    return order[: steps * batch].view(steps, batch)
+
+
+def augmented(session: Session, order: Tensor, augmentation: augment.Augment, seed: int) -> Batch:
+    """Images and labels of the steps in order [steps, batch], each augmented as its place in the session says."""
+    images = augmentation(session.images[order.flatten()], augment.keys_for(order.flatten(), seed + 1))
+    return {"images": images.unflatten(0, order.shape), "labels": session.labels[order]}
+
+
+def epoch_batches(session: Session, batch: int, augmentation: augment.Augment, seed: int) -> Batch:
+    """A shuffled, augmented epoch as [steps, batch, ...]."""
+    return augmented(session, epoch_order(session, batch, seed), augmentation, seed)
 
 
 def build_augmentation(settings: PretrainSettings, name: str, size: int) -> augment.Augment:
@@ -90,8 +96,7 @@ def train(network: CosineNetwork, session: Session, settings: PretrainSettings, 
     steps = max(1, len(session.labels) // settings.batch)
 
     def prepare(epoch: int) -> Batch:
-        generator = generator_for(engine.device, engine.seed, "pretrain", epoch)
-        return epoch_batches(session, settings.batch, augmentation, generator)
+        return epoch_batches(session, settings.batch, augmentation, seed_for(engine.seed, "pretrain", epoch))
 
     network.train()
     engine.train(

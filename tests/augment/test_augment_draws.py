@@ -1,0 +1,58 @@
+"""Numbers that belong to an image: reproducible anywhere, uniform, and unrelated to one another."""
+
+import math
+
+import pytest
+import torch
+
+from fscil.augment.draws import BLOCK, Draws, keys_for, mix, shuffled
+
+
+def test_mix_is_the_finaliser_of_splitmix64() -> None:
+    """The published generator, in Python's own integers."""
+
+    def reference(x: int) -> int:
+        x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) % 2**64
+        x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) % 2**64
+        x ^= x >> 31
+        return x - 2**64 if x >= 2**63 else x
+
+    values = [0, 1, -1, 2**62, -(2**63), 2**63 - 1, 0x9E3779B97F4A7C15 - 2**64]
+    assert mix(torch.tensor(values)).tolist() == [reference(x % 2**64) for x in values]
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2**63 - 2])
+def test_draws_are_uniform_and_uncorrelated(seed: int) -> None:
+    """Neighbouring images, neighbouring draws and neighbouring seeds must have nothing to do with one another."""
+    n = 50_000
+    numbers = Draws(keys_for(torch.arange(n), seed)).uniform(20)
+    other = Draws(keys_for(torch.arange(n), seed + 1)).uniform(20)
+    assert bool(((numbers >= 0) & (numbers < 1)).all())
+    counts = torch.histc(numbers, 100, 0, 1)
+    assert bool(((counts - n * 20 / 100).abs() < 5 * math.sqrt(n * 20 / 100)).all())
+    columns = torch.cat([numbers, other, numbers.roll(1, 0)], 1).double()
+    correlations = torch.corrcoef(columns.T).fill_diagonal_(0)
+    assert correlations.abs().max() < 5 / math.sqrt(n)
+
+
+def test_draws_do_not_depend_on_how_they_are_taken() -> None:
+    keys = keys_for(torch.arange(3), 5)
+    at_once = Draws(keys).uniform(3 * BLOCK)
+    draws = Draws(keys)
+    one_by_one = [draws.uniform() for _ in range(5)]
+    rest = draws.uniform(3 * BLOCK - 5)
+    assert torch.equal(torch.cat([torch.stack(one_by_one, 1), rest], 1), at_once)
+
+
+def test_integers_stay_below_their_bounds() -> None:
+    bound = torch.tensor([1, 2, 7]).repeat(10_000)
+    drawn = Draws(keys_for(torch.arange(30_000), 3)).integers(bound)
+    assert [set(drawn[i::3].tolist()) for i in range(3)] == [{0}, {0, 1}, set(range(7))]
+
+
+def test_shuffled_is_a_permutation_of_its_seed() -> None:
+    device = torch.device("cpu")
+    first = shuffled(1000, 1, device)
+    assert torch.equal(first.sort().values, torch.arange(1000))
+    assert torch.equal(first, shuffled(1000, 1, device))
+    assert (first == shuffled(1000, 2, device)).sum() < 10
