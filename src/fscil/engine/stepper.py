@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fscil.engine import processes
 from fscil.engine.stage import Stage
 
 
@@ -73,6 +74,7 @@ class Stepper:
         self.optimiser.zero_grad(set_to_none=True)
         loss = self.stage.loss(batch)
         loss.backward()
+        processes.average_gradients(self._parameters())
         self.optimiser.step()
         self.loss_sum += loss.detach()
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fscil import augment, encoders
 from fscil.benchmark import Session
-from fscil.engine import Stage, seed_for
+from fscil.engine import Stage, processes, seed_for
 from fscil.engine.schedule import cosine
 from fscil.engine.stage import Batch, ParameterGroup
 from fscil.methods import encoder_cache
@@ -51,9 +51,13 @@ def epoch_order(session: Session, batch: int, seed: int) -> Tensor:
 
 
 def augmented(session: Session, order: Tensor, augmentation: augment.Augment, seed: int) -> Batch:
-    """Images and labels of the steps in order [steps, batch], each augmented as its place in the session says."""
-    images = augmentation(session.images[order.flatten()], augment.keys_for(order.flatten(), seed + 1))
-    return {"images": images.unflatten(0, order.shape), "labels": session.labels[order]}
+    """Images and labels of the steps in order [steps, batch], each augmented as its place in the session says.
+
+    Of several processes each gets its share of every step's images, and all labels.
+    """
+    mine = order[:, processes.share(order.shape[1])]
+    images = augmentation(session.images[mine.flatten()], augment.keys_for(mine.flatten(), seed + 1))
+    return {"images": images.unflatten(0, mine.shape), "labels": session.labels[order]}
 
 
 def epoch_batches(session: Session, batch: int, augmentation: augment.Augment, seed: int) -> Batch:
@@ -69,7 +73,8 @@ def build_augmentation(settings: PretrainSettings, name: str, size: int) -> augm
 
 def cosine_loss(network: CosineNetwork, batch: Batch, scale: float) -> Tensor:
     """Cross-entropy over cosine logits among all rows."""
-    return F.cross_entropy(cosine_logits(network.encoder(batch["images"]), network.rows, scale), batch["labels"])
+    embeddings = processes.gathered(network.encoder(batch["images"]), len(batch["labels"]))
+    return F.cross_entropy(cosine_logits(embeddings, network.rows, scale), batch["labels"])
 
 
 def pretrain(session: Session, settings: PretrainSettings, context: Context) -> CosineNetwork:

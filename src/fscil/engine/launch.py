@@ -1,0 +1,150 @@
+"""Being one of several processes that torchrun has started: how they meet, who speaks, how they end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from types import FrameType
+from typing import Any, NoReturn
+
+import torch
+import torch.distributed as dist
+
+from fscil.errors import UserError
+
+TIMEOUT = 600.0  # seconds without an answer; a process that dies is noticed at once, by its closed connections
+
+# shared by all processes and outliving each of them: who is refused or lost says so here
+_board: Any = None
+
+
+class LostContact(Exception):  # noqa: N818
+    """Another process is gone, or can no longer be reached."""
+
+
+def world() -> int:
+    """How many processes train together."""
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+
+
+def rank() -> int:
+    """The number of this process among them."""
+    return dist.get_rank() if world() > 1 else 0
+
+
+def leads() -> bool:
+    """Whether this is process 0, which alone reads and writes run folders and the cache, and speaks."""
+    return rank() == 0
+
+
+def join(meeting: str = "env://") -> None:
+    """Meet the other processes, if the environment (torchrun's) says that there are any."""
+    global _board
+    if int(os.environ.get("WORLD_SIZE", "1")) < 2 or "RANK" not in os.environ:
+        return
+    from torch.distributed.distributed_c10d import PrefixStore  # not part of every build of torch
+    from torch.distributed.rendezvous import rendezvous
+
+    timeout = timedelta(seconds=float(os.environ.get("FSCIL_TIMEOUT", TIMEOUT)))
+    own, count = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    # gloo also beside NCCL: what processes tell each other besides tensors needs no GPU
+    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo"
+    try:
+        _board, own, count = next(rendezvous(meeting, own, count, timeout=timeout))
+        group = PrefixStore("group", _board)
+        dist.init_process_group(backend, store=group, rank=own, world_size=count, timeout=timeout)
+    except (RuntimeError, ValueError) as error:
+        raise LostContact(f"process {own} could not meet the others ({_cause(error)})") from error
+    signal.signal(signal.SIGTERM, _told_to_stop)
+
+
+def leave() -> None:
+    if world() > 1:
+        dist.destroy_process_group()
+
+
+def own_gpu() -> None:
+    """Every process of a machine takes a GPU of its own."""
+    if world() == 1:
+        return
+    own, count = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
+    if own >= count:
+        raise UserError(
+            f"more processes than the {count} GPUs of this machine; start torchrun with --nproc-per-node {count}, "
+            "or add --device cpu"
+        )
+    torch.cuda.set_device(own)
+
+
+# -- who speaks ------------------------------------------------------------------------------------------------------
+@contextmanager
+def quiet_unless_first() -> Iterator[None]:
+    """What all processes would print alike is printed by process 0 alone."""
+    if leads():
+        yield
+        return
+    with (
+        open(os.devnull, "w") as nowhere,
+        contextlib.redirect_stdout(nowhere),
+        contextlib.redirect_stderr(nowhere),
+    ):
+        yield
+
+
+def speaks(refusal: str | None = None) -> bool:
+    """Whether nobody has said yet why the job ends; whoever asks first is to say it.
+
+    A refusal is what the user can put right: the other processes then end with it too.
+    """
+    if _board is None:
+        return True
+    with contextlib.suppress(RuntimeError):  # torchrun itself is gone
+        if refusal is not None and not _board.check(["refusal"]):
+            _board.set("refusal", refusal)
+        return _board.add("spoken", 1) == 1
+    return True
+
+
+# -- how they end ----------------------------------------------------------------------------------------------------
+@contextmanager
+def contact() -> Iterator[None]:
+    """Around everything that needs the other processes."""
+    try:
+        yield
+    except RuntimeError as error:  # of gloo, NCCL and the store alike
+        raise _why(f"lost contact with the others ({_cause(error)})") from error
+
+
+def _told_to_stop(number: int, frame: FrameType | None) -> None:
+    """torchrun ends the whole job when one process has failed."""
+    raise _why("was told to stop, as when another one has failed")
+
+
+def _why(what: str) -> Exception:
+    """Another process's refusal, if there was one."""
+    if _board is not None:
+        with contextlib.suppress(RuntimeError):
+            if _board.check(["refusal"]):
+                return UserError(_board.get("refusal").decode())
+    return LostContact(f"process {rank()} {what}")
+
+
+def _cause(error: Exception) -> str:
+    """The gist of gloo's and NCCL's messages, which name their source file first and tell more on later lines."""
+    first = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return re.sub(r"^\[\S+:\d+\]\s*", "", first).rstrip(". ")
+
+
+def end(code: int) -> NoReturn:
+    """Leave at once where others may be waiting: taking a group apart can hang when one of its processes is gone."""
+    if world() == 1:
+        sys.exit(code)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
