@@ -18,8 +18,6 @@ import torch.distributed as dist
 
 from fscil.errors import UserError
 
-TIMEOUT = 600.0  # seconds without an answer; a process that dies is noticed at once, by its closed connections
-
 # shared by all processes and outliving each of them: who is refused or lost says so here
 _board: Any = None
 
@@ -51,7 +49,7 @@ def join(meeting: str = "env://") -> None:
     from torch.distributed.distributed_c10d import PrefixStore  # not part of every build of torch
     from torch.distributed.rendezvous import rendezvous
 
-    timeout = timedelta(seconds=float(os.environ.get("FSCIL_TIMEOUT", TIMEOUT)))
+    timeout = _timeout()
     own, count = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     # gloo also beside NCCL: what processes tell each other besides tensors needs no GPU
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo"
@@ -62,6 +60,15 @@ def join(meeting: str = "env://") -> None:
     except (RuntimeError, ValueError) as error:
         raise LostContact(f"process {own} could not meet the others ({_cause(error)})") from error
     signal.signal(signal.SIGTERM, _told_to_stop)
+
+
+def _timeout() -> timedelta:
+    """A process that dies is noticed at once, by its closed connections; this is for one that hangs."""
+    named = os.environ.get("FSCIL_TIMEOUT", "600")
+    try:
+        return timedelta(seconds=max(1, int(named)))
+    except ValueError:
+        raise UserError(f"FSCIL_TIMEOUT={named} is no number of seconds") from None
 
 
 def leave() -> None:
@@ -98,17 +105,20 @@ def quiet_unless_first() -> Iterator[None]:
 
 
 def speaks(refusal: str | None = None) -> bool:
-    """Whether nobody has said yet why the job ends; whoever asks first is to say it.
+    """Whether it is for this process to say why the job ends: the first if it can, else whoever asks first.
 
     A refusal is what the user can put right: the other processes then end with it too.
     """
     if _board is None:
         return True
-    with contextlib.suppress(RuntimeError):  # torchrun itself is gone
+    with contextlib.suppress(RuntimeError):  # torchrun itself is gone, and the board with it
         if refusal is not None and not _board.check(["refusal"]):
             _board.set("refusal", refusal)
+        if not leads():
+            with contextlib.suppress(RuntimeError):  # it takes too long: the first process has no reason to speak
+                _board.wait(["spoken"], timedelta(seconds=2))
         return _board.add("spoken", 1) == 1
-    return True
+    return os.environ.get("LOCAL_RANK", "0") == "0"
 
 
 # -- how they end ----------------------------------------------------------------------------------------------------
@@ -123,6 +133,8 @@ def contact() -> Iterator[None]:
 
 def _told_to_stop(number: int, frame: FrameType | None) -> None:
     """torchrun ends the whole job when one process has failed."""
+    if isinstance(sys.exc_info()[1], (UserError, LostContact)):
+        return  # it is ending already
     raise _why("was told to stop, as when another one has failed")
 
 
@@ -136,9 +148,9 @@ def _why(what: str) -> Exception:
 
 
 def _cause(error: Exception) -> str:
-    """The gist of gloo's and NCCL's messages, which name their source file first and tell more on later lines."""
+    """The gist of gloo's and NCCL's messages: without the source file before it and the advice after it."""
     first = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
-    return re.sub(r"^\[\S+:\d+\]\s*", "", first).rstrip(". ")
+    return re.sub(r"^\[\S+:\d+\]\s*", "", first).split(". ")[0].rstrip(".")
 
 
 def end(code: int) -> NoReturn:
