@@ -76,6 +76,7 @@ SCENARIOS: dict[str, tuple[str, dict[str, Any]]] = {
     "plain batches": ("limit", {**META, "tasks": "plain", "batch": 7}),
     "finetuning": ("finetune", {**META, "session_epochs": 10}),
 }
+IN_FLOAT32 = list(SCENARIOS)[:6]
 # in float32 only small steps stay comparable
 SMALL = {"lr": 5e-4, "encoder_lr": 2e-4, "rows_lr": 2e-4, "calibrator_lr": 2e-4, "session_lr": 5e-4}
 LARGE = {"lr": 0.02, "encoder_lr": 0.01, "rows_lr": 0.01, "calibrator_lr": 0.01, "session_lr": 0.01}
@@ -124,8 +125,8 @@ def in_double(self: Encoder, images: Tensor) -> Tensor:
 
 
 def learn_all(folder: Path) -> None:
-    """Every scenario with small steps in float32, and with large ones in float64."""
-    for scenario in SCENARIOS:
+    """With small steps in float32, and with large ones in float64."""
+    for scenario in IN_FLOAT32:
         learn(scenario, folder / "float32" / scenario)
     in_single = Encoder.forward
     torch.set_default_dtype(torch.float64)

@@ -111,6 +111,7 @@ def speaks(refusal: str | None = None) -> bool:
     """
     if _board is None:
         return True
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it is ending already
     with contextlib.suppress(RuntimeError):  # torchrun itself is gone, and the board with it
         if refusal is not None and not _board.check(["refusal"]):
             _board.set("refusal", refusal)
@@ -134,7 +135,7 @@ def contact() -> Iterator[None]:
 def _told_to_stop(number: int, frame: FrameType | None) -> None:
     """torchrun ends the whole job when one process has failed."""
     if isinstance(sys.exc_info()[1], (UserError, LostContact)):
-        return  # it is ending already
+        return  # it is about to end
     raise _why("was told to stop, as when another one has failed")
 
 
