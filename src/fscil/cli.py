@@ -222,7 +222,7 @@ def main() -> None:
             launch.leave()
         raise
     except Exception:
-        if processes.world() == 1:
+        if launch.alone():
             raise
         traceback.print_exc()
         launch.end(1)  # the others notice

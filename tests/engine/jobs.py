@@ -26,14 +26,21 @@ from fscil.methods import Context
 from fscil.settings import make
 
 
-def together(function: Callable[..., None], *arguments: Any, world: int = 2, meeting: Path) -> None:
+def together(
+    function: Callable[..., None], *arguments: Any, meeting: Path, world: int = 2, device: str = "cpu"
+) -> None:
     """Call the function in so many new processes; whatever one of them raises is raised here."""
-    torch.multiprocessing.spawn(_enter, (function, arguments, world, meeting), nprocs=world)
+    torch.multiprocessing.spawn(_enter, (function, arguments, meeting, world, device), nprocs=world)
 
 
-def _enter(rank: int, function: Callable[..., None], arguments: tuple[Any, ...], world: int, meeting: Path) -> None:
-    os.environ.update(RANK=str(rank), WORLD_SIZE=str(world), CUDA_VISIBLE_DEVICES="")
-    launch.join(f"file://{meeting}")
+def _enter(
+    rank: int, function: Callable[..., None], arguments: tuple[Any, ...], meeting: Path, world: int, device: str
+) -> None:
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(world))
+    if device == "cpu":
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    launch.join(f"file://{meeting}", least=1)
+    runs.choose_device(device)
     try:
         function(*arguments)
     finally:
@@ -98,26 +105,30 @@ class FailingEngine(Engine):
         super().train(replace(stage, prepare=prepare))
 
 
-def session(classes: range, images: int, seed: int = 3) -> Session:
+def session(classes: range, images: int, seed: int = 3, device: str = "cpu") -> Session:
     """Noise around a colour of its own for every class, 8 x 8 pixels."""
     generator = torch.Generator().manual_seed(seed)
     colours = torch.randint(60, 196, (len(classes), 1, 3, 1, 1), generator=generator)
     noise = torch.randint(-60, 60, (len(classes), images, 3, 8, 8), generator=generator)
     labels = torch.tensor(classes).repeat_interleave(images)
-    return Session(tuple(classes), (colours + noise).flatten(0, 1).to(torch.uint8), labels)
+    pictures = (colours + noise).flatten(0, 1).to(torch.uint8)
+    return Session(tuple(classes), pictures.to(device), labels.to(device))
 
 
-def learn(scenario: str, folder: Path, kind: type[Engine] = Engine, rates: dict[str, float] = SMALL) -> None:
+def learn(
+    scenario: str, folder: Path, kind: type[Engine] = Engine, rates: dict[str, float] = SMALL, device: str = "cpu"
+) -> None:
     """Learn a base session and one of 3 new images; leaves the state of every process in the folder."""
     name, settings = SCENARIOS[scenario]
     cls = methods.get(name)
     folder.mkdir(parents=True, exist_ok=True)
     known = {key: value for key, value in {**rates, **settings}.items() if key in cls.Settings.__dataclass_fields__}
-    engine = kind(seed=2, folder=folder, checkpoint_seconds=0.0, console=Console(quiet=True))
+    engine = kind(torch.device(device), 2, folder, checkpoint_seconds=0.0, console=Console(quiet=True))
     method = cls(make(cls.Settings, known), Context(engine, (0.5, 0.5, 0.5), (0.25, 0.25, 0.25), "colours"))
-    method.learn_base(session(range(5), 14))
-    method.learn_session(session(range(5, 6), 3, seed=4))
-    save_tensors(folder / f"state-{processes.rank()}.safetensors", method.state(), {})
+    method.learn_base(session(range(5), 14, device=device))
+    method.learn_session(session(range(5, 6), 3, seed=4, device=device))
+    about = {"captured": engine.captured}
+    save_tensors(folder / f"state-{processes.rank()}.safetensors", method.state(), about)
 
 
 def in_double(self: Encoder, images: Tensor) -> Tensor:
@@ -135,6 +146,13 @@ def learn_all(folder: Path) -> None:
         learn(scenario, folder / "float64" / scenario, rates=LARGE)
     Encoder.forward = in_single  # type: ignore[method-assign]
     torch.set_default_dtype(torch.float32)
+
+
+def learn_on_gpus(folder: Path) -> None:
+    os.environ["FSCIL_CACHE"] = "off"
+    torch.backends.cudnn.allow_tf32 = False
+    for scenario in IN_FLOAT32:
+        learn(scenario, folder / scenario, device="cuda")
 
 
 def learn_until_the_power_fails(folder: Path) -> None:

@@ -26,14 +26,19 @@ class LostContact(Exception):  # noqa: N818
     """Another process is gone, or can no longer be reached."""
 
 
+def alone() -> bool:
+    """Whether this process belongs to no group: there is nothing to exchange, and nobody to wait for."""
+    return not (dist.is_available() and dist.is_initialized())
+
+
 def world() -> int:
     """How many processes train together."""
-    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+    return 1 if alone() else dist.get_world_size()
 
 
 def rank() -> int:
     """The number of this process among them."""
-    return dist.get_rank() if world() > 1 else 0
+    return 0 if alone() else dist.get_rank()
 
 
 def leads() -> bool:
@@ -41,10 +46,10 @@ def leads() -> bool:
     return rank() == 0
 
 
-def join(meeting: str = "env://") -> None:
-    """Meet the other processes, if the environment (torchrun's) says that there are any."""
+def join(meeting: str = "env://", least: int = 2) -> None:
+    """Meet the other processes, if the environment (torchrun's) says that there are at least so many in all."""
     global _board
-    if int(os.environ.get("WORLD_SIZE", "1")) < 2 or "RANK" not in os.environ:
+    if "RANK" not in os.environ or int(os.environ.get("WORLD_SIZE", "1")) < least:
         return
     from torch.distributed.distributed_c10d import PrefixStore  # not part of every build of torch
     from torch.distributed.rendezvous import rendezvous
@@ -72,13 +77,13 @@ def _timeout() -> timedelta:
 
 
 def leave() -> None:
-    if world() > 1:
+    if not alone():
         dist.destroy_process_group()
 
 
 def own_gpu() -> None:
     """Every process of a machine takes a GPU of its own."""
-    if world() == 1:
+    if alone():
         return
     own, count = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
     if own >= count:
@@ -129,6 +134,8 @@ def contact() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:  # of gloo, NCCL and the store alike
+        if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+            raise  # it is the capture that failed
         raise _why(f"lost contact with the others ({_cause(error)})") from error
 
 
@@ -156,7 +163,7 @@ def _cause(error: Exception) -> str:
 
 def end(code: int) -> NoReturn:
     """Leave at once where others may be waiting: taking a group apart can hang when one of its processes is gone."""
-    if world() == 1:
+    if alone():
         sys.exit(code)
     sys.stdout.flush()
     sys.stderr.flush()

@@ -15,12 +15,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from fscil.engine.launch import contact, leads, rank, world
+from fscil.engine.launch import alone, contact, leads, rank, world
 from fscil.errors import UserError
 
 __all__ = [
-    "agree", "average_gradients", "from_all", "from_first", "gathered", "leads", "rank", "settled", "share", "spread",
-    "summed", "world",
+    "agree", "alone", "average_gradients", "from_all", "from_first", "gathered", "leads", "rank", "settled", "share",
+    "spread", "summed", "told_by_all", "world",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -38,7 +38,7 @@ def share(n: int, of: int | None = None) -> slice:
 
 def gathered(embeddings: Tensor, n: int) -> Tensor:
     """This process's share of n embeddings [share, d] -> those of all processes, in order [n, d]."""
-    return embeddings if world() == 1 else _Gather.apply(embeddings, n)
+    return embeddings if alone() else _Gather.apply(embeddings, n)
 
 
 class _Gather(torch.autograd.Function):
@@ -80,7 +80,7 @@ def summed(tensor: Tensor) -> Tensor:
 
 def average_gradients(parameters: Iterable[Tensor]) -> None:
     """The mean over the processes, in one exchange."""
-    if world() == 1:
+    if alone():
         return
     gradients = [p.grad for p in parameters if p.grad is not None]
     means = summed(torch.cat([gradient.flatten() for gradient in gradients])) / world()
@@ -90,7 +90,7 @@ def average_gradients(parameters: Iterable[Tensor]) -> None:
 
 def settled(tensor: Tensor) -> Tensor:
     """Wait for a tensor on the GPU in Python: a wait inside CUDA for a process that is gone could not be ended."""
-    if world() > 1 and tensor.is_cuda:
+    if not alone() and tensor.is_cuda:
         reached = torch.cuda.Event()
         reached.record()
         while not reached.query():
@@ -101,7 +101,7 @@ def settled(tensor: Tensor) -> Tensor:
 # -- what process 0 tells --------------------------------------------------------------------------------------------
 def from_first(function: Callable[[], T]) -> T:
     """What the function gives in process 0, where alone it is called; its refusal too is everybody's."""
-    if world() == 1:
+    if alone():
         return function()
     told: list[Any] = [None, None]
     if leads():
@@ -119,7 +119,7 @@ def from_first(function: Callable[[], T]) -> T:
 
 def spread(module: nn.Module) -> None:
     """Give all processes the parameters and buffers of process 0."""
-    if world() == 1:
+    if alone():
         return
     for tensor in module.state_dict().values():
         copy = tensor.contiguous()
@@ -128,17 +128,23 @@ def spread(module: nn.Module) -> None:
         tensor.copy_(copy)
 
 
-def agree(facts: Mapping[str, object]) -> None:
-    """Refuse to go on where the processes differ in something that must be the same."""
-    if world() == 1:
-        return
+def told_by_all(value: T) -> list[T]:
+    """The value that each process has, in order."""
+    if alone():
+        return [value]
     found: list[Any] = [None] * world()
     with contact():
-        dist.all_gather_object(found, dict(facts))
-    for other, theirs in enumerate(found):
+        dist.all_gather_object(found, value)
+    return found
+
+
+def agree(facts: Mapping[str, object]) -> None:
+    """Refuse to go on where the processes differ in something that must be the same."""
+    first, *others = told_by_all(dict(facts))
+    for number, theirs in enumerate(others, 1):
         for name, value in theirs.items():
-            if value != found[0][name]:
+            if value != first[name]:
                 raise UserError(
-                    f"process {other} has another {name} than process 0 ({value} against {found[0][name]}); "
+                    f"process {number} has another {name} than process 0 ({value} against {first[name]}); "
                     "all must be given the same"
                 )
