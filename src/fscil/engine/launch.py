@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import re
 import signal
@@ -78,6 +79,7 @@ def _timeout() -> timedelta:
 
 def leave() -> None:
     if not alone():
+        gc.collect()  # NCCL waits for every captured step that holds exchanges of its
         dist.destroy_process_group()
 
 
