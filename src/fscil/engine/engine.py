@@ -12,6 +12,7 @@ import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from fscil.engine.ahead import Ahead
 from fscil.engine.checkpoint import load_tensors, save_tensors
 from fscil.engine.metrics_log import MetricsLog
 from fscil.engine.seeds import seed_for
@@ -68,12 +69,15 @@ class Engine:
         name = self.scope + stage.name
         self.log.rewind(name, first)
 
+        ahead = Ahead(stage, self.device)
         started = saved = time.perf_counter()
         with self._progress() as progress:
             bar = progress.add_task(name, total=stage.segments, completed=first)
             for segment in range(first, stage.segments):
                 torch.manual_seed(seed_for(self.seed, stage.name, segment))  # dropout; the data has its own generators
-                mean_loss = float(stepper.run_segment(segment, stage.prepare(segment)))
+                loss = stepper.run_segment(segment, ahead.take(segment))
+                ahead.start(segment + 1)
+                mean_loss = float(loss)  # here the host waits for the device, and nowhere else in a segment
                 if not math.isfinite(mean_loss):
                     raise UserError(
                         f"{stage.name} diverged in segment {segment + 1} (loss {mean_loss}); lower the learning rate"

@@ -25,6 +25,9 @@ class Stepper:
         self.counter = torch.zeros(1, dtype=torch.long, device=device)
         self.loss_sum = torch.zeros((), device=device)
         self.base_lrs = [group.lr for group in stage.groups]
+        # all of the schedule at once: a copy to the device in every segment would make the host wait
+        factors = [stage.schedule(step) for step in range(stage.segments * stage.steps)]
+        self.factors = torch.tensor(factors, dtype=torch.float32, device=device).view(stage.segments, stage.steps)
         # on the GPU the learning rate is a tensor, so that a captured step can change it
         groups = [
             {"params": g.parameters, "lr": torch.tensor(g.lr, device=device) if self.on_gpu else g.lr}
@@ -41,9 +44,7 @@ class Stepper:
     def run_segment(self, segment: int, data: Mapping[str, Tensor]) -> Tensor:
         """Train on a segment's data; returns the mean loss, still on the device."""
         steps = self.stage.steps
-        first = segment * steps
-        factors = torch.tensor([self.stage.schedule(first + i) for i in range(steps)], dtype=torch.float32)
-        self._load({**data, "_factor": factors.to(self.device)})
+        self._load({**data, "_factor": self.factors[segment].clone()})
         if self.capture and self.graph is None:
             self._capture()
         self.counter.zero_()
