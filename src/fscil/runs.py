@@ -178,6 +178,7 @@ def execute(config: Config, where: Where, console: Console) -> Result:
     save_model(method, config, result, where.folder / "model")
     write_curve([result], where.folder / "curve.png")
     write_report([result], where.folder / "report.html")
+    engine.seconds["total"] = {"seconds": round(time.perf_counter() - started, 3), "cached": False}
     write_result(result, where.folder / "result.json")  # last: its presence says that the run is complete
     return result
 
