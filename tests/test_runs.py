@@ -288,4 +288,4 @@ def test_the_configuration_is_complete(tiny_dataset: str) -> None:
     config: Config = resolve("limit", tiny_dataset)
     assert set(config.settings) == set(vars(methods.get("limit").Settings()))
     assert set(config.options) == {"trial", "base", "images"}
-    assert set(config.run) == {"validation", "trials", "precision"}
+    assert set(config.run) == {"validation", "trials", "precision", "segment_mib"}

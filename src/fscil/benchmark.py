@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from fscil.errors import UserError
+from fscil.images import Images, subset
 
 Classes = tuple[int, ...]
 
@@ -20,7 +21,7 @@ class Session:
     """One step of the stream. Labels count classes in their order of arrival, over all sessions."""
 
     classes: Classes
-    images: Tensor  # uint8 [n, 3, height, width]
+    images: Images  # uint8 [n, 3, height, width]
     labels: Tensor  # int64 [n]
 
     def to(self, device: torch.device | str) -> Session:
@@ -31,7 +32,7 @@ class Session:
 class Pool:
     """All training images of the classes that arrive later. Every trial draws its shots from them."""
 
-    images: Tensor  # uint8 [n, 3, height, width]
+    images: Images  # uint8 [n, 3, height, width]
     labels: Tensor  # int64 [n]
     items: Sequence[int] | Sequence[str]  # the images' names
     base_checksum: str  # of the base session's items, which are the same in every trial
@@ -42,7 +43,7 @@ class Benchmark:
     name: str
     class_names: tuple[str, ...]  # class_names[label]
     sessions: tuple[Session, ...]  # sessions[0] is the base
-    test_images: Tensor  # uint8 [n, 3, height, width], of all classes
+    test_images: Images  # uint8 [n, 3, height, width], of all classes
     test_labels: Tensor  # int64 [n]
     mean: tuple[float, float, float]  # of the pixels in [0, 1], for normalisation
     std: tuple[float, float, float]
@@ -55,10 +56,10 @@ class Benchmark:
         """How many classes have arrived by the end of session i; their labels are 0 .. seen(i) - 1."""
         return sum(len(session.classes) for session in self.sessions[: i + 1])
 
-    def test(self, i: int) -> tuple[Tensor, Tensor]:
+    def test(self, i: int) -> tuple[Images, Tensor]:
         """Test images and labels of all classes seen up to session i."""
         here = self.test_labels < self.seen(i)
-        return self.test_images[here], self.test_labels[here]
+        return subset(self.test_images, here), self.test_labels[here]
 
     def to(self, device: torch.device | str) -> Benchmark:
         return replace(
@@ -95,10 +96,10 @@ def checksum(items: Iterable[object]) -> str:
 def split(
     name: str,
     class_names: Sequence[str],
-    train_images: Tensor,
+    train_images: Images,
     train_labels: Tensor,
     train_items: Sequence[int] | Sequence[str],
-    test_images: Tensor,
+    test_images: Images,
     test_labels: Tensor,
     *,
     base_classes: int,
@@ -135,9 +136,9 @@ def split(
                 )
     of_base = torch.nonzero(train_labels < base_classes).flatten()
     of_later = torch.nonzero((train_labels >= base_classes) & (train_labels < needed)).flatten()
-    base = Session(tuple(range(base_classes)), train_images[of_base], train_labels[of_base])
+    base = Session(tuple(range(base_classes)), subset(train_images, of_base), train_labels[of_base])
     pool = Pool(
-        train_images[of_later],
+        subset(train_images, of_later),
         train_labels[of_later],
         [train_items[j] for j in of_later.tolist()],
         checksum(sorted(train_items[j] for j in of_base.tolist())),
@@ -148,7 +149,7 @@ def split(
         name=name,
         class_names=tuple(class_names[:needed]),
         sessions=(base, *sessions),
-        test_images=test_images[used],
+        test_images=subset(test_images, used),
         test_labels=test_labels[used],
         mean=mean,
         std=std,
@@ -171,7 +172,7 @@ def draw_sessions(pool: Pool, sizes: Sequence[tuple[Classes, int]], trial: int) 
             here = torch.nonzero(pool.labels == label).flatten().tolist()
             drawn += [here[j] for j in draw_shots(len(here), shot, trial)]
         index = torch.tensor(drawn)
-        sessions.append(Session(classes, pool.images[index], pool.labels[index]))
+        sessions.append(Session(classes, subset(pool.images, index), pool.labels[index]))
         checksums.append(checksum(sorted(pool.items[j] for j in drawn)))
     return sessions, checksum(checksums)
 
@@ -201,10 +202,10 @@ def validation_benchmark(benchmark: Benchmark, held_out_share: float = 0.2, tria
     return split(
         f"{benchmark.name}-validation",
         benchmark.class_names[: len(base.classes)],
-        base.images[rows],
+        subset(base.images, rows),
         base.labels[rows],
         rows.tolist(),
-        base.images[held_out],
+        subset(base.images, held_out),
         base.labels[held_out],
         base_classes=len(base.classes) - rounds * way,
         ways=[way] * rounds,

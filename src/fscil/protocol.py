@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from fscil.benchmark import Benchmark
+from fscil.images import subset
 from fscil.methods import Method
 
 OnSession = Callable[[int, Tensor, Tensor], None]  # session, predictions, labels
@@ -36,7 +37,7 @@ def run_sessions(
         if embeddings is not None:
             logits = method.classify(embeddings[seen])
         else:
-            logits = method.logits(benchmark.test_images[seen])
+            logits = method.logits(subset(benchmark.test_images, seen))
         predictions[i, seen.cpu()] = logits.argmax(1).cpu()
         on_session(i, predictions[i], benchmark.test_labels)
     return predictions

@@ -24,6 +24,7 @@ from fscil.engine import Engine
 from fscil.engine.checkpoint import save_tensors
 from fscil.errors import UserError
 from fscil.files import write_atomically
+from fscil.images import contents
 from fscil.metrics import Summary, summarise
 from fscil.model_folder import save_model
 from fscil.protocol import embed_test_images, run_sessions, run_trials
@@ -119,6 +120,7 @@ def execute(config: Config, where: Where, console: Console) -> Result:
         seed=config.seed,
         folder=where.folder,
         bfloat16=where.device.type == "cuda" and run.precision == "auto",
+        segment_bytes=run.segment_mib * 2**20,
         checkpoint_seconds=where.checkpoint_seconds,
         console=console,
     )
@@ -194,8 +196,8 @@ def describe(device: torch.device) -> str:
 
 
 def session_checksum(benchmark: Benchmark) -> str:
-    """What the base session is made of, to the pixel: the cache of encoders must not mix two of them up."""
+    """What the base session is made of, to the pixel or the file: the cache of encoders must not mix two of them up."""
     base = benchmark.sessions[0]
-    digest = hashlib.sha256(base.images.cpu().contiguous().numpy().data)
+    digest = hashlib.sha256(contents(base.images))
     digest.update(base.labels.cpu().contiguous().numpy().data)
     return digest.hexdigest()

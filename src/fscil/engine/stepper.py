@@ -40,8 +40,8 @@ class Stepper:
 
     def run_segment(self, segment: int, data: Mapping[str, Tensor]) -> Tensor:
         """Train on a segment's data; returns the mean loss, still on the device."""
-        steps = self.stage.steps
-        first = segment * steps
+        steps = len(next(iter(data.values())))
+        first = segment * self.stage.steps
         factors = torch.tensor([self.stage.schedule(first + i) for i in range(steps)], dtype=torch.float32)
         self._load({**data, "_factor": factors.to(self.device)})
         if self.capture and self.graph is None:
@@ -61,7 +61,7 @@ class Stepper:
             self.data = {name: tensor.contiguous() for name, tensor in data.items()}
             return
         for name, tensor in data.items():
-            self.data[name].copy_(tensor)
+            self.data[name][: len(tensor)].copy_(tensor)  # the last segment may be shorter
 
     def _step(self, batch: dict[str, Tensor]) -> None:
         factor = batch.pop("_factor")
