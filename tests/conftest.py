@@ -101,7 +101,7 @@ def photo_folder(tmp_path: Path) -> Callable[..., Path]:
             colour = rng.integers(40, 216, 3)
             (tmp_path / name / f"class{label}").mkdir(parents=True)
             for i in range(images):
-                noise = rng.integers(-40, 41, (size, size + 2 * i, 3))
+                noise = rng.integers(-40, 41, (size, size + 2 * (i % 5), 3))
                 picture = Image.fromarray((colour + noise).clip(0, 255).astype(np.uint8))
                 picture.save(tmp_path / name / f"class{label}" / f"{i}.{('jpg', 'png')[i % 2]}")
         return tmp_path / name
