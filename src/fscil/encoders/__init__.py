@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from fscil.encoders.resnet18 import resnet18
 from fscil.encoders.resnet20 import resnet20
+from fscil.images import Images
 from fscil.naming import choose
 
 BACKBONES: dict[str, Callable[[], nn.Module]] = {"resnet20": resnet20, "resnet18": resnet18}
@@ -43,7 +44,7 @@ class Encoder(nn.Module):
         return self.backbone(x).float()
 
     @torch.no_grad()
-    def embed(self, images: Tensor, batch: int = 512) -> Tensor:
+    def embed(self, images: Images, batch: int = 512) -> Tensor:
         """Embeddings of any number of images, in evaluation mode and bounded memory."""
         was_training = self.training
         self.eval()

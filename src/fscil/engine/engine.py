@@ -35,6 +35,7 @@ class Engine:
     folder: Path | None = None  # the run folder; without one nothing is written
     capture: bool = True
     bfloat16: bool = False
+    segment_bytes: int = 512 * 2**20  # of data that may be prepared at once
     checkpoint_seconds: float = 20.0
     console: Console = field(default_factory=lambda: Console(stderr=True))
     scope: str = ""  # stands before the names of stages, where one run trains the same stage several times

@@ -43,8 +43,8 @@ class Stepper:
 
     def run_segment(self, segment: int, data: Mapping[str, Tensor]) -> Tensor:
         """Train on a segment's data; returns the mean loss, still on the device."""
-        steps = self.stage.steps
-        self._load({**data, "_factor": self.factors[segment].clone()})
+        steps = len(next(iter(data.values())))
+        self._load({**data, "_factor": self.factors[segment, :steps].clone()})
         if self.capture and self.graph is None:
             self._capture()
         self.counter.zero_()
@@ -62,7 +62,7 @@ class Stepper:
             self.data = {name: tensor.contiguous() for name, tensor in data.items()}
             return
         for name, tensor in data.items():
-            self.data[name].copy_(tensor)
+            self.data[name][: len(tensor)].copy_(tensor)  # the last segment may be shorter
 
     def _step(self, batch: dict[str, Tensor]) -> None:
         factor = batch.pop("_factor")

@@ -22,7 +22,10 @@ from fscil.errors import UserError
 from fscil.methods.method import Context
 
 # what decides about the weights that come out of pre-training
-CODE = ("encoders", "augment", "engine/stepper.py", "engine/seeds.py", "engine/schedule.py", "methods/pretrain.py")
+CODE = (
+    "encoders", "augment", "datasets/decode.py", "engine/stepper.py", "engine/seeds.py", "engine/schedule.py",
+    "methods/pretrain.py",
+)  # fmt: skip
 
 
 def cache_folder() -> Path:
