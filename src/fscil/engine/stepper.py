@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fscil.engine import processes
 from fscil.engine.stage import Stage
 
 
@@ -74,6 +75,7 @@ class Stepper:
         self.optimiser.zero_grad(set_to_none=True)
         loss = self.stage.loss(batch)
         loss.backward()
+        processes.average_gradients(self._parameters())
         self.optimiser.step()
         self.loss_sum += loss.detach()
 
@@ -93,15 +95,22 @@ class Stepper:
             torch.cuda.current_stream().wait_stream(stream)
             self.counter.zero_()
             graph = torch.cuda.CUDAGraph()
+            failure = None
+            # NCCL has a thread of its own, which may go on asking CUDA about earlier steps meanwhile
+            mode = "global" if processes.alone() else "thread_local"
             try:
-                with torch.cuda.graph(graph):
+                with torch.cuda.graph(graph, capture_error_mode=mode):
                     self._counted_step()
-                self.graph = graph
             except RuntimeError as error:
+                failure = str(error)
+            # of several processes all replay, or none: NCCL's exchanges must be captured everywhere or nowhere
+            if failures := [each for each in processes.told_by_all(failure) if each is not None]:
                 warnings.warn(
-                    f"{self.stage.name}: the step could not be captured, going on without: {error}", stacklevel=2
+                    f"{self.stage.name}: the step could not be captured, going on without: {failures[0]}", stacklevel=2
                 )
                 self.capture = False
+            else:
+                self.graph = graph
 
     @contextmanager
     def _undone(self) -> Any:
