@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from fscil import datasets, metrics
 from fscil.benchmark import Benchmark, split
@@ -88,6 +89,24 @@ def tiny_dataset(monkeypatch: pytest.MonkeyPatch) -> str:
     dataset = Dataset("tiny", "noisy colours", TinyOptions, load, defaults, lambda _: "nothing", lambda _: ["ok: tiny"])
     monkeypatch.setitem(datasets.BUILT_IN, "tiny", dataset)
     return "tiny"
+
+
+@pytest.fixture
+def photo_folder(tmp_path: Path) -> Callable[..., Path]:
+    """photo_folder(classes, images, size): a tree of small photos, JPEG and PNG in turn, each class in its colour."""
+
+    def build(classes: int = 7, images: int = 8, size: int = 24, name: str = "photos") -> Path:
+        rng = np.random.default_rng(11)
+        for label in range(classes):
+            colour = rng.integers(40, 216, 3)
+            (tmp_path / name / f"class{label}").mkdir(parents=True)
+            for i in range(images):
+                noise = rng.integers(-40, 41, (size, size + 2 * (i % 5), 3))
+                picture = Image.fromarray((colour + noise).clip(0, 255).astype(np.uint8))
+                picture.save(tmp_path / name / f"class{label}" / f"{i}.{('jpg', 'png')[i % 2]}")
+        return tmp_path / name
+
+    return build
 
 
 @pytest.fixture

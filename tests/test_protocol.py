@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -67,18 +67,13 @@ def test_sessions_are_reported_as_they_happen(tiny_benchmark: Callable[..., Benc
     assert all(torch.equal(predictions[i], row) for i, row in told)
 
 
-def draws(tiny_benchmark: Callable[..., Benchmark], *trials: int) -> Iterator[tuple[int, Benchmark]]:
-    for trial in trials:
-        yield trial, tiny_benchmark(trial=trial)
-
-
 @every_method
 def test_trials_start_from_the_same_base_model(tiny_benchmark: Callable[..., Benchmark], name: str) -> None:
     """A trial's predictions are those of a run of its own, whatever ran before it; the method is left as it was."""
     standard = tiny_benchmark()
     method = learned(name, standard)
     before = {key: tensor.clone() for key, tensor in method.state().items()}
-    found = dict(run_trials(method, draws(tiny_benchmark, 1, 2, 3), nothing))
+    found = dict(run_trials(method, standard, (1, 2, 3), nothing))
     assert list(found) == [1, 2, 3]
     assert torch.equal(found[1], run_sessions(learned(name, standard), standard, nothing))
     assert torch.equal(found[3], run_sessions(learned(name, standard), tiny_benchmark(trial=3), nothing))
@@ -89,9 +84,23 @@ def test_trials_start_from_the_same_base_model(tiny_benchmark: Callable[..., Ben
 
 
 def test_trials_draw_other_shots(tiny_benchmark: Callable[..., Benchmark]) -> None:
-    method = learned("decoupled-cosine", tiny_benchmark())
+    benchmark = tiny_benchmark()
+    method = learned("decoupled-cosine", benchmark)
     rows = []
-    for _ in run_trials(method, draws(tiny_benchmark, 1, 2), nothing):
+    for _ in run_trials(method, benchmark, (1, 2), nothing):
         rows.append(method.state()["rows"].clone())
     assert torch.equal(rows[0][:4], rows[1][:4])
     assert not torch.allclose(rows[0][4:], rows[1][4:])
+
+
+@pytest.mark.parametrize("name", [name for name in methods.names() if methods.get(name).fixed_encoder])
+def test_trials_embed_the_test_images_once(tiny_benchmark: Callable[..., Benchmark], name: str) -> None:
+    """Whatever passes through the encoder in three trials: the test images, and each trial's few shots."""
+    benchmark = tiny_benchmark()
+    method = learned(name, benchmark)
+    seen: list[int] = []
+    method.network.get_submodule("encoder").register_forward_pre_hook(lambda _, inputs: seen.append(len(inputs[0])))
+    list(run_trials(method, benchmark, (1, 2, 3), nothing))
+    mirrored = 2 if getattr(method.settings, "mirror", False) else 1
+    shots = sum(len(session.labels) for session in benchmark.sessions[1:])
+    assert sum(seen) == mirrored * (len(benchmark.test_labels) + 3 * shots)

@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from rich.console import Console
 from sklearn.metrics import accuracy_score, confusion_matrix
 
 from fscil import methods, runs
 from fscil.benchmark import Benchmark, validation_benchmark
 from fscil.config import Config, read_config, resolve
+from fscil.datasets import decode
 from fscil.engine.checkpoint import load_tensors
 from fscil.engine.metrics_log import MetricsLog
 from fscil.errors import UserError
@@ -194,6 +196,24 @@ def test_trials_repeat_the_sessions_with_other_shots(start: Start, tmp_path: Pat
     assert scopes == ["trial-1-"] * 3 + ["trial-2-"] * 3 + ["trial-3-"] * 3 + [""] * 3
 
 
+def test_trials_read_the_images_once(
+    photo_folder: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+    decode_one = decode.decode
+
+    def counting(data: bytes, size: int, name: str) -> NDArray[np.uint8]:
+        read.append(name)
+        return decode_one(data, size, name)
+
+    monkeypatch.setattr(decode, "decode", counting)
+    photos = photo_folder(classes=7, images=6)
+    settings = [f"path={photos}", "way=2", "shot=2", "size=16", "epochs=1", "batch=10", "trials=3"]
+    result = runs.start(resolve("decoupled-cosine", "folder", settings), where(tmp_path / "run"), QUIET)
+    assert len(result.trials) == 3
+    assert sorted(read) == sorted(str(path) for path in photos.glob("*/*"))
+
+
 def test_validation_runs_on_base_classes_alone(start: Start, tiny_benchmark: Callable[..., Benchmark]) -> None:
     result = start("limit", "validation=classes", "base=9", "images=10", "trials=2")
     assert result.benchmark == "tiny-validation"
@@ -215,7 +235,9 @@ def test_validation_never_sees_a_test_image_and_draws_by_trial(
     assert held_out.isdisjoint(trained)
     assert not test & (held_out | trained)
     config = resolve("limit", tiny_dataset, ["validation=classes", "base=9", "images=10"])
-    first, second = (runs.load_benchmark(config, None, trial).sessions[1].images for trial in (1, 2))
+    loaded = runs.load_benchmark(config, None)
+    assert torch.equal(loaded.sessions[1].images, inner.sessions[1].images)
+    first, second = (loaded.redrawn(trial).sessions[1].images for trial in (1, 2))
     assert torch.equal(first, inner.sessions[1].images)
     assert not torch.equal(first, second)
 
@@ -225,7 +247,7 @@ def test_seconds_name_every_stage_and_say_what_was_cached(
 ) -> None:
     monkeypatch.setenv("FSCIL_CACHE", str(tmp_path / "cache"))
     first, second = start("limit"), start("limit", folder="again")
-    assert set(first.seconds) == set(second.seconds) == {"read", "pretrain", "meta-train", "sessions"}
+    assert set(first.seconds) == set(second.seconds) == {"read", "pretrain", "meta-train", "sessions", "total"}
     assert not first.seconds["pretrain"]["cached"]
     assert second.seconds["pretrain"] == {"seconds": first.seconds["pretrain"]["seconds"], "cached": True}
     assert not second.seconds["meta-train"]["cached"]
@@ -266,4 +288,4 @@ def test_the_configuration_is_complete(tiny_dataset: str) -> None:
     config: Config = resolve("limit", tiny_dataset)
     assert set(config.settings) == set(vars(methods.get("limit").Settings()))
     assert set(config.options) == {"trial", "base", "images"}
-    assert set(config.run) == {"validation", "trials", "precision"}
+    assert set(config.run) == {"validation", "trials", "precision", "segment_mib"}

@@ -11,15 +11,31 @@ import torch
 from torch import Tensor
 
 from fscil.errors import UserError
+from fscil.images import Images, subset
+
+Classes = tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Session:
     """One step of the stream. Labels count classes in their order of arrival, over all sessions."""
 
-    classes: tuple[int, ...]
-    images: Tensor  # uint8 [n, 3, height, width]
+    classes: Classes
+    images: Images  # uint8 [n, 3, height, width]
     labels: Tensor  # int64 [n]
+
+    def to(self, device: torch.device | str) -> Session:
+        return replace(self, images=self.images.to(device), labels=self.labels.to(device))
+
+
+@dataclass(frozen=True)
+class Pool:
+    """All training images of the classes that arrive later. Every trial draws its shots from them."""
+
+    images: Images  # uint8 [n, 3, height, width]
+    labels: Tensor  # int64 [n]
+    items: Sequence[int] | Sequence[str]  # the images' names
+    base_checksum: str  # of the base session's items, which are the same in every trial
 
 
 @dataclass(frozen=True)
@@ -27,28 +43,39 @@ class Benchmark:
     name: str
     class_names: tuple[str, ...]  # class_names[label]
     sessions: tuple[Session, ...]  # sessions[0] is the base
-    test_images: Tensor  # uint8 [n, 3, height, width], of all classes
+    test_images: Images  # uint8 [n, 3, height, width], of all classes
     test_labels: Tensor  # int64 [n]
     mean: tuple[float, float, float]  # of the pixels in [0, 1], for normalisation
     std: tuple[float, float, float]
     split_checksum: str  # which item went where
     data_checksum: str  # what the items are
+    pool: Pool  # stays where it was read, whatever device the sessions are on
     warnings: tuple[str, ...] = ()
 
     def seen(self, i: int) -> int:
         """How many classes have arrived by the end of session i; their labels are 0 .. seen(i) - 1."""
         return sum(len(session.classes) for session in self.sessions[: i + 1])
 
-    def test(self, i: int) -> tuple[Tensor, Tensor]:
+    def test(self, i: int) -> tuple[Images, Tensor]:
         """Test images and labels of all classes seen up to session i."""
         here = self.test_labels < self.seen(i)
-        return self.test_images[here], self.test_labels[here]
+        return subset(self.test_images, here), self.test_labels[here]
 
     def to(self, device: torch.device | str) -> Benchmark:
-        sessions = tuple(replace(s, images=s.images.to(device), labels=s.labels.to(device)) for s in self.sessions)
         return replace(
-            self, sessions=sessions, test_images=self.test_images.to(device), test_labels=self.test_labels.to(device)
+            self,
+            sessions=tuple(session.to(device) for session in self.sessions),
+            test_images=self.test_images.to(device),
+            test_labels=self.test_labels.to(device),
         )
+
+    def redrawn(self, trial: int) -> Benchmark:
+        """With the shots of another trial. Nothing is read again, and nothing but the shots moves to the device."""
+        base, *later = self.sessions
+        sizes = [(session.classes, len(session.labels) // len(session.classes)) for session in later]
+        sessions, split_checksum = draw_sessions(self.pool, sizes, trial)
+        moved = (session.to(self.test_labels.device) for session in sessions)
+        return replace(self, sessions=(base, *moved), split_checksum=split_checksum)
 
 
 def draw_shots(n: int, shot: int, seed: int = 1) -> list[int]:
@@ -69,10 +96,10 @@ def checksum(items: Iterable[object]) -> str:
 def split(
     name: str,
     class_names: Sequence[str],
-    train_images: Tensor,
+    train_images: Images,
     train_labels: Tensor,
     train_items: Sequence[int] | Sequence[str],
-    test_images: Tensor,
+    test_images: Images,
     test_labels: Tensor,
     *,
     base_classes: int,
@@ -95,41 +122,59 @@ def split(
             f"{name}: {base_classes} base classes and {len(ways)} sessions need {needed} classes, "
             f"but there are {len(class_names)}; lower base_classes, way or the number of sessions"
         )
-    if not 0 <= trial < 2**32:
-        raise UserError(f"{name}: trial={trial} cannot seed the shots; it must be a number from 0 to {2**32 - 1}")
     if len(ways) != len(shots):
         raise UserError(f"{name}: {len(ways)} ways but {len(shots)} shots; give one of each per session")
-    sessions: list[Session] = []
-    checksums: list[str] = []
-    first = 0
-    for i, (way, shot) in enumerate(zip([base_classes, *ways], [None, *shots], strict=True)):
-        classes = tuple(range(first, first + way))
-        positions: list[int] = []
+    firsts = [base_classes + sum(ways[:i]) for i in range(len(ways))]
+    sizes = [(tuple(range(first, first + way)), shot) for first, way, shot in zip(firsts, ways, shots, strict=True)]
+    counts = torch.bincount(train_labels, minlength=needed)
+    for classes, shot in [(tuple(range(base_classes)), 1), *sizes]:
         for label in classes:
-            here = torch.nonzero(train_labels == label).flatten().tolist()
-            if len(here) < (shot or 1):
+            if counts[label] < shot:
                 raise UserError(
-                    f"{name}: class {class_names[label]!r} has {len(here)} training images, fewer than its {shot or 1} "
+                    f"{name}: class {class_names[label]!r} has {counts[label]} training images, fewer than its {shot} "
                     "shots; add images, lower shot, or leave the class out"
                 )
-            positions += here if i == 0 else [here[j] for j in draw_shots(len(here), int(shot or 0), trial)]
-        index = torch.tensor(sorted(positions) if i == 0 else positions)
-        sessions.append(Session(classes, train_images[index], train_labels[index]))
-        checksums.append(checksum(sorted(train_items[j] for j in positions)))
-        first += way
+    of_base = torch.nonzero(train_labels < base_classes).flatten()
+    of_later = torch.nonzero((train_labels >= base_classes) & (train_labels < needed)).flatten()
+    base = Session(tuple(range(base_classes)), subset(train_images, of_base), train_labels[of_base])
+    pool = Pool(
+        subset(train_images, of_later),
+        train_labels[of_later],
+        [train_items[j] for j in of_later.tolist()],
+        checksum(sorted(train_items[j] for j in of_base.tolist())),
+    )
+    sessions, split_checksum = draw_sessions(pool, sizes, trial)
     used = test_labels < needed
     return Benchmark(
         name=name,
         class_names=tuple(class_names[:needed]),
-        sessions=tuple(sessions),
-        test_images=test_images[used],
+        sessions=(base, *sessions),
+        test_images=subset(test_images, used),
         test_labels=test_labels[used],
         mean=mean,
         std=std,
-        split_checksum=checksum(checksums),
+        split_checksum=split_checksum,
         data_checksum=data_checksum,
+        pool=pool,
         warnings=tuple(warnings),
     )
+
+
+def draw_sessions(pool: Pool, sizes: Sequence[tuple[Classes, int]], trial: int) -> tuple[list[Session], str]:
+    """Few-shot sessions of the given classes and shots, and the checksum of the whole split."""
+    if not 0 <= trial < 2**32:
+        raise UserError(f"trial={trial} cannot seed the shots; it must be a number from 0 to {2**32 - 1}")
+    sessions: list[Session] = []
+    checksums = [pool.base_checksum]
+    for classes, shot in sizes:
+        drawn: list[int] = []
+        for label in classes:
+            here = torch.nonzero(pool.labels == label).flatten().tolist()
+            drawn += [here[j] for j in draw_shots(len(here), shot, trial)]
+        index = torch.tensor(drawn)
+        sessions.append(Session(classes, subset(pool.images, index), pool.labels[index]))
+        checksums.append(checksum(sorted(pool.items[j] for j in drawn)))
+    return sessions, checksum(checksums)
 
 
 def validation_benchmark(benchmark: Benchmark, held_out_share: float = 0.2, trial: int = 1) -> Benchmark:
@@ -157,10 +202,10 @@ def validation_benchmark(benchmark: Benchmark, held_out_share: float = 0.2, tria
     return split(
         f"{benchmark.name}-validation",
         benchmark.class_names[: len(base.classes)],
-        base.images[rows],
+        subset(base.images, rows),
         base.labels[rows],
         rows.tolist(),
-        base.images[held_out],
+        subset(base.images, held_out),
         base.labels[held_out],
         base_classes=len(base.classes) - rounds * way,
         ways=[way] * rounds,

@@ -149,7 +149,8 @@ def compare(
 def reproduce(
     name: Annotated[str | None, typer.Argument(help="Which table; leave out to list them.")] = None,
     overrides: Overrides = None,
-    seeds: Annotated[int, typer.Option(min=1)] = 3,
+    seeds: Annotated[int, typer.Option(min=1, help="How many seeds.")] = 3,
+    first_seed: Annotated[int, typer.Option(min=0, help="The first of them.")] = 1,
     out_folder: Annotated[Path, typer.Option("--out")] = Path("runs/reproduce"),
     device: Device = None,
     root: Root = None,
@@ -158,7 +159,7 @@ def reproduce(
 
     \b
     fscil reproduce
-    fscil reproduce ablation --seeds 3
+    fscil reproduce ablation --seeds 3 --first-seed 6
     """
     if name is None:
         for known, title in reproductions().items():
@@ -166,7 +167,7 @@ def reproduce(
         return
     where = runs.Where(runs.choose_device(device), out_folder, root, command=command_line())
     with going_on_by("the same command"):
-        reproduce_one(name, seeds, overrides or [], where, out, err)
+        reproduce_one(name, range(first_seed, first_seed + seeds), overrides or [], where, out, err)
 
 
 @app.command()

@@ -33,6 +33,9 @@ class RunSettings:
     precision: str = setting(
         "auto", "of gradient steps: bfloat16 on a GPU, float32 on a CPU", choices=("auto", "float32")
     )
+    segment_mib: int = setting(
+        512, "augmented images that lie on the device at once; longer epochs are prepared in parts", least=1
+    )
 
 
 @dataclass(frozen=True)

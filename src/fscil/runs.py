@@ -5,9 +5,8 @@ from __future__ import annotations
 import hashlib
 import platform
 import time
-from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
@@ -25,9 +24,10 @@ from fscil.engine import Engine, launch, processes
 from fscil.engine.checkpoint import save_tensors
 from fscil.errors import UserError
 from fscil.files import write_atomically
+from fscil.images import contents
 from fscil.metrics import Summary, summarise
 from fscil.model_folder import save_model
-from fscil.protocol import run_sessions, run_trials
+from fscil.protocol import embed_test_images, run_sessions, run_trials
 from fscil.report.curve import write_curve
 from fscil.report.html import write_report
 from fscil.results import Result, Trial, read_result, write_result
@@ -112,9 +112,8 @@ def read_dataset(name: str, options: Any, root: Path | None) -> Benchmark:
     return datasets.get(name).load(options, root)
 
 
-def load_benchmark(config: Config, root: Path | None, trial: int | None = None) -> Benchmark:
+def load_benchmark(config: Config, root: Path | None) -> Benchmark:
     options = config.dataset_options()
-    options = options if trial is None else replace(options, trial=trial)
     benchmark = read_dataset(config.benchmark, options, datasets.data_root(root))
     if config.run_settings().validation == "classes":
         benchmark = validation_benchmark(benchmark, trial=options.trial)
@@ -135,6 +134,7 @@ def execute(config: Config, where: Where, console: Console) -> Result:
         seed=config.seed,
         folder=where.folder,
         bfloat16=where.device.type == "cuda" and run.precision == "auto",
+        segment_bytes=run.segment_mib * 2**20,
         checkpoint_seconds=where.checkpoint_seconds,
         console=console,
     )
@@ -152,13 +152,12 @@ def execute(config: Config, where: Where, console: Console) -> Result:
         accuracy = 100 * float((predictions == labels.cpu())[seen].float().mean())
         engine.log.write({"stage": "session", "segment": i, "scope": engine.scope, "accuracy": round(accuracy, 3)})
 
+    embeddings = embed_test_images(method, benchmark)
     trials: list[Trial] = []
-    if run.trials:
-        draws = redraws(config, where, run.trials)
-        for trial, predictions in run_trials(method, draws, on_session):
-            summary = summarise_run(benchmark, predictions)
-            trials.append({"trial": trial, "accuracy": summary["accuracy"], "harmonic_mean": summary["harmonic_mean"]})
-    predictions = run_sessions(method, benchmark, on_session)
+    for trial, predictions in run_trials(method, benchmark, range(1, run.trials + 1), on_session, embeddings):
+        summary = summarise_run(benchmark, predictions)
+        trials.append({"trial": trial, "accuracy": summary["accuracy"], "harmonic_mean": summary["harmonic_mean"]})
+    predictions = run_sessions(method, benchmark, on_session, embeddings)
     engine.seconds["sessions"] = {"seconds": round(time.perf_counter() - evaluation, 3), "cached": False}
 
     result = Result(
@@ -195,6 +194,7 @@ def execute(config: Config, where: Where, console: Console) -> Result:
         save_model(method, config, result, where.folder / "model")
         write_curve([result], where.folder / "curve.png")
         write_report([result], where.folder / "report.html")
+        engine.seconds["total"] = {"seconds": round(time.perf_counter() - started, 3), "cached": False}
         write_result(result, where.folder / "result.json")  # last: its presence says that the run is complete
 
     processes.from_first(write)
@@ -221,14 +221,9 @@ def describe(device: torch.device) -> str:
     return one if processes.world() == 1 else f"{processes.world()} x {one}"
 
 
-def redraws(config: Config, where: Where, trials: int) -> Iterator[tuple[int, Benchmark]]:
-    for trial in range(1, trials + 1):
-        yield trial, load_benchmark(config, where.root, trial).to(where.device)
-
-
 def session_checksum(benchmark: Benchmark) -> str:
-    """What the base session is made of, to the pixel: the cache of encoders must not mix two of them up."""
+    """What the base session is made of, to the pixel or the file: the cache of encoders must not mix two of them up."""
     base = benchmark.sessions[0]
-    digest = hashlib.sha256(base.images.cpu().contiguous().numpy().data)
+    digest = hashlib.sha256(contents(base.images))
     digest.update(base.labels.cpu().contiguous().numpy().data)
     return digest.hexdigest()

@@ -19,6 +19,8 @@ MakeStage = Callable[..., Stage]
 MakeEngine = Callable[..., Engine]
 SEGMENTS, STEPS = 5, 3
 
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
 
 def weights(stage: Stage) -> dict[str, Tensor]:
     return {name: tensor.clone() for name, tensor in stage.module.state_dict().items()}
@@ -154,6 +156,30 @@ def test_seeds_decide_about_dropout(make_stage: MakeStage) -> None:
         Engine(seed=seed, console=Console(quiet=True)).train(stage)
     assert same(weights(first), weights(same_seed))
     assert not same(weights(first), weights(other))
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_cuda)])
+def test_the_last_segment_may_be_shorter(make_stage: MakeStage, make_engine: MakeEngine, device: str) -> None:
+    """Seven steps are seven steps, whether they come one, three or five at a time."""
+    steps = {
+        key: torch.cat([make_stage().prepare(segment)[key] for segment in range(3)])[:7] for key in ("images", "labels")
+    }
+    found = []
+    for at_once in (1, 3, 5, 7):
+
+        def prepare(segment: int, at_once: int = at_once) -> Batch:
+            return {key: tensor[segment * at_once :][:at_once].to(device) for key, tensor in steps.items()}
+
+        stage = make_stage(prepare=prepare, segments=-(-7 // at_once), steps=at_once)
+        stage.module.get_submodule("dropout").eval()  # its seeds come with the segments
+        stage.module.to(device)
+        engine = make_engine(f"run-{at_once}", device=torch.device(device))
+        engine.train(stage)
+        found.append(weights(stage))
+        assert len(metrics(engine)) == stage.segments
+    for other in found[1:]:
+        assert all(torch.allclose(found[0][name], other[name], atol=1e-5) for name in other)
+    assert device == "cuda" or all(same(found[0], other) for other in found[1:])
 
 
 def test_a_diverging_loss_is_a_clear_error(make_stage: MakeStage, make_engine: MakeEngine) -> None:

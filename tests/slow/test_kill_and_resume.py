@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,34 @@ def test_ten_kills_leave_no_trace(whole: RunFolder, tmp_path: Path) -> None:
         signal_when(process, now, signal.SIGKILL)
         assert process.returncode == -signal.SIGKILL
         assert not (run.path / "result.json").exists()
+        arguments = ("run", "--resume", "run", "--checkpoint-every", "0")
+    code, _, err = fscil_process(*arguments, cwd=tmp_path)
+    assert code == 0, err
+    run.assert_equals(whole)
+
+
+def test_a_streamed_run_survives_kills_between_and_within_epochs(
+    photo_folder: Callable[..., Path], tmp_path: Path
+) -> None:
+    """Photos that are read while training, prepared three steps at a time where an epoch has five."""
+    photos = photo_folder(classes=7, images=35, size=70)
+    arguments = (
+        "run", "limit", "folder", f"path={photos}", "stream=always", "segment_mib=1", "size=64", "encoder=resnet20",
+        "way=3", "shot=2", "epochs=2", "batch=20", "fake_way=1", "fake_shot=2", "fake_queries=1", "meta_steps=4",
+        "meta_batch_steps=1", "--checkpoint-every", "0",
+    )  # fmt: skip
+    code, _, err = fscil_process(*arguments, "--out", "whole", cwd=tmp_path)
+    assert code == 0, err
+    whole, run = RunFolder(tmp_path / "whole"), RunFolder(tmp_path / "run")
+    assert whole.count("pretrain") == 4
+    arguments = (*arguments, "--out", "run")
+    for stage, lines, number, code in (
+        ("pretrain", 1, signal.SIGKILL, -signal.SIGKILL), ("pretrain", 2, signal.SIGINT, 130),
+        ("meta-train", 2, signal.SIGKILL, -signal.SIGKILL),
+    ):  # fmt: skip
+        process = popen(*arguments, cwd=tmp_path)
+        signal_when(process, lambda stage=stage, lines=lines: run.count(stage) >= lines, number)
+        assert process.returncode == code
         arguments = ("run", "--resume", "run", "--checkpoint-every", "0")
     code, _, err = fscil_process(*arguments, cwd=tmp_path)
     assert code == 0, err

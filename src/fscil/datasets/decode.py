@@ -10,12 +10,40 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
+import PIL
 import torch
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 from torch import Tensor
 
 from fscil.errors import UserError
+from fscil.images import Images, Source, StreamedImages
+
+RESIDENT_BYTES = 4 * 2**30  # of decoded images; more of them are streamed
+STREAM = "read images while training: always, never, or where they would take more than 4 GiB"
+
+
+def read_files(
+    paths: Sequence[Path], names: Sequence[str], size: int, stream: str = "auto"
+) -> tuple[Images, list[str]]:
+    """Images uint8 [n, 3, size, size], streamed if they are too many, and what identifies the content of each file."""
+    if stream == "always" or (stream == "auto" and len(paths) * 3 * size * size > RESIDENT_BYTES):
+        return stream_files(paths, names, size)
+    return decode_files(paths, size)
+
+
+def stream_files(paths: Sequence[Path], names: Sequence[str], size: int) -> tuple[StreamedImages, list[str]]:
+    """The files are known by name, length and time of change: their bytes are read when they are needed."""
+    facts = []
+    for path, name in zip(paths, names, strict=True):
+        try:
+            status = path.stat()
+        except OSError as error:
+            raise unreadable(path, error) from error
+        facts.append(f"{name} {status.st_size} {status.st_mtime_ns}")
+    recipe = f"{size} pixels a side, Pillow {PIL.__version__}"
+    source = Source(lambda row: decode(read_bytes(paths[row]), size, str(paths[row])), size, recipe, facts)
+    return StreamedImages(source), facts
 
 
 def decode_files(paths: Sequence[Path], size: int) -> tuple[Tensor, list[str]]:
@@ -30,11 +58,19 @@ def decode_files(paths: Sequence[Path], size: int) -> tuple[Tensor, list[str]]:
 
 
 def _decode_file(path: Path, size: int) -> tuple[NDArray[np.uint8], str]:
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise UserError(f"{path} cannot be read ({error.strerror}); check the file and its permissions") from error
+    data = read_bytes(path)
     return decode(data, size, str(path)), hashlib.sha256(data).hexdigest()
+
+
+def read_bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise unreadable(path, error) from error
+
+
+def unreadable(path: Path, error: OSError) -> UserError:
+    return UserError(f"{path} cannot be read ({error.strerror}); check the file and its permissions")
 
 
 def decode(data: bytes, size: int, name: str) -> NDArray[np.uint8]:

@@ -12,10 +12,11 @@ import numpy as np
 import torch
 
 from fscil.benchmark import Benchmark, checksum, split
-from fscil.datasets.decode import decode_files
+from fscil.datasets.decode import STREAM, read_files
 from fscil.datasets.folder_index import LAYOUT, Item, read_items
 from fscil.datasets.registry import TRIAL, Dataset
 from fscil.errors import UserError
+from fscil.images import subset
 from fscil.settings import setting
 
 BASE_SHARE = 0.6
@@ -32,6 +33,7 @@ class FolderOptions:
     order_seed: int = setting(1, "of order=random")
     test_share: float = setting(0.2, "of every class's images, where a manifest does not say")
     size: int = setting(84, "pixels a side, as the field's photos; below 64 the encoder is resnet20")
+    stream: str = setting("auto", STREAM, choices=("auto", "always", "never"))
     trial: int = setting(1, TRIAL)
 
 
@@ -50,14 +52,15 @@ def load(options: FolderOptions, root: Path | None = None) -> Benchmark:
         for_training, for_test = divide(of_class, options.test_share, shot)
         train += [(item, label) for item in for_training]
         test += [(item, label) for item in for_test]
-    images, digests = decode_files([item.path for item, _ in train + test], options.size)
+    files = [item for item, _ in train + test]
+    images, facts = read_files([i.path for i in files], [i.key for i in files], options.size, options.stream)
     return split(
         "folder",
         used,
-        images[: len(train)],
+        subset(images, slice(len(train))),
         torch.tensor([label for _, label in train]),
         [item.key for item, _ in train],
-        images[len(train) :],
+        subset(images, slice(len(train), None)),
         torch.tensor([label for _, label in test]),
         base_classes=base_classes,
         ways=ways,
@@ -65,7 +68,7 @@ def load(options: FolderOptions, root: Path | None = None) -> Benchmark:
         trial=options.trial,
         mean=MEAN,
         std=STD,
-        data_checksum=checksum(digests),
+        data_checksum=checksum(facts),
         warnings=_left_out(sorted({item.class_name for item in items} - set(used))),
     )
 
@@ -154,7 +157,10 @@ def verify(root: Path | None) -> list[str]:
     """Here the root is the tree or manifest itself: every image is decoded, the default protocol is tried."""
     if root is None:
         raise UserError(f"folder: say with --root which folder or manifest to check; {LAYOUT}")
-    benchmark = load(FolderOptions(path=str(root.absolute())))
+    benchmark = load(FolderOptions(path=str(root.absolute()), stream="always"))
+    for images in (benchmark.sessions[0].images, benchmark.pool.images, benchmark.test_images):
+        for _ in images.split(256):  # decodes them, a few at a time
+            pass
     sessions = [len(session.classes) for session in benchmark.sessions]
     lines = [f"ok: all images of {len(benchmark.class_names)} classes can be read"]
     lines += [f"ok: {sessions[0]} base classes, then sessions of {', '.join(map(str, sessions[1:]))}"]

@@ -13,6 +13,7 @@ from fscil.encoders.resnet18 import resnet18
 from fscil.encoders.resnet20 import resnet20
 from fscil.encoders.shared_norm import share_statistics
 from fscil.engine import processes
+from fscil.images import Images, subset
 from fscil.naming import choose
 
 BACKBONES: dict[str, Callable[[], nn.Module]] = {"resnet20": resnet20, "resnet18": resnet18}
@@ -45,13 +46,13 @@ class Encoder(nn.Module):
         return self.backbone(x).float()
 
     @torch.no_grad()
-    def embed(self, images: Tensor, batch: int = 512) -> Tensor:
+    def embed(self, images: Images, batch: int = 512) -> Tensor:
         """Embeddings of any number of images, in evaluation mode and bounded memory."""
         was_training = self.training
         self.eval()
         device = next(self.parameters()).device
         n, shared = len(images), len(images) >= processes.world()
-        mine = images[processes.share(n)] if shared else images
+        mine = subset(images, processes.share(n)) if shared else images
         parts = [self(part.to(device)) for part in mine.split(batch)]
         self.train(was_training)
         embeddings = torch.cat(parts) if parts else torch.empty(0, self.dim, device=device)

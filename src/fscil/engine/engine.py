@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from fscil.engine import processes
+from fscil.engine.ahead import Ahead
 from fscil.engine.checkpoint import load_tensors, save_tensors
 from fscil.engine.metrics_log import MetricsLog
 from fscil.engine.seeds import seed_for
@@ -35,6 +36,7 @@ class Engine:
     folder: Path | None = None  # the run folder; without one, and in other processes than the first, nothing is written
     capture: bool = True
     bfloat16: bool = False
+    segment_bytes: int = 512 * 2**20  # of data that may be prepared at once
     checkpoint_seconds: float = 20.0
     console: Console = field(default_factory=lambda: Console(stderr=True))
     scope: str = ""  # stands before the names of stages, where one run trains the same stage several times
@@ -73,12 +75,15 @@ class Engine:
         name = self.scope + stage.name
         self.log.rewind(name, first)
 
+        ahead = Ahead(stage, self.device)
         started = saved = time.perf_counter()
         with self._progress() as progress:
             bar = progress.add_task(name, total=stage.segments, completed=first)
             for segment in range(first, stage.segments):
                 torch.manual_seed(seed_for(self.seed, stage.name, segment))  # dropout; the data has its own generators
-                mean_loss = float(processes.settled(stepper.run_segment(segment, stage.prepare(segment))))
+                loss = stepper.run_segment(segment, ahead.take(segment))
+                ahead.start(segment + 1)
+                mean_loss = float(processes.settled(loss))  # here the host waits for the device, and nowhere else
                 if not math.isfinite(mean_loss):
                     raise UserError(
                         f"{stage.name} diverged in segment {segment + 1} (loss {mean_loss}); lower the learning rate"

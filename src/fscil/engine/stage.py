@@ -20,7 +20,7 @@ class ParameterGroup:
 
 @dataclass(frozen=True)
 class Stage:
-    """A number of segments (epochs) of equally many steps each.
+    """A number of segments (epochs, or parts of long ones) of equally many steps; the last one may have fewer.
 
     `prepare` gives all data of a segment at once, as tensors whose first dimension is the step, so that the loop over
     the steps touches the device alone. It must depend on nothing but its argument: that is what makes a resumed run
@@ -32,7 +32,7 @@ class Stage:
     groups: list[ParameterGroup]
     schedule: Schedule
     segments: int
-    steps: int  # in a segment
+    steps: int  # in a segment; as many as its data has, in the last one
     prepare: Callable[[int], Mapping[str, Tensor]]
     loss: Callable[[Batch], Tensor]
     momentum: float = 0.9

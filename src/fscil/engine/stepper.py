@@ -26,6 +26,9 @@ class Stepper:
         self.counter = torch.zeros(1, dtype=torch.long, device=device)
         self.loss_sum = torch.zeros((), device=device)
         self.base_lrs = [group.lr for group in stage.groups]
+        # all of the schedule at once: a copy to the device in every segment would make the host wait
+        factors = [stage.schedule(step) for step in range(stage.segments * stage.steps)]
+        self.factors = torch.tensor(factors, dtype=torch.float32, device=device).view(stage.segments, stage.steps)
         # on the GPU the learning rate is a tensor, so that a captured step can change it
         groups = [
             {"params": g.parameters, "lr": torch.tensor(g.lr, device=device) if self.on_gpu else g.lr}
@@ -41,10 +44,8 @@ class Stepper:
 
     def run_segment(self, segment: int, data: Mapping[str, Tensor]) -> Tensor:
         """Train on a segment's data; returns the mean loss, still on the device."""
-        steps = self.stage.steps
-        first = segment * steps
-        factors = torch.tensor([self.stage.schedule(first + i) for i in range(steps)], dtype=torch.float32)
-        self._load({**data, "_factor": factors.to(self.device)})
+        steps = len(next(iter(data.values())))
+        self._load({**data, "_factor": self.factors[segment, :steps].clone()})
         if self.capture and self.graph is None:
             self._capture()
         self.counter.zero_()
@@ -62,7 +63,7 @@ class Stepper:
             self.data = {name: tensor.contiguous() for name, tensor in data.items()}
             return
         for name, tensor in data.items():
-            self.data[name].copy_(tensor)
+            self.data[name][: len(tensor)].copy_(tensor)  # the last segment may be shorter
 
     def _step(self, batch: dict[str, Tensor]) -> None:
         factor = batch.pop("_factor")

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fscil.encoders import Encoder
+from fscil.images import Images
 
 
 class CosineNetwork(nn.Module):
@@ -27,8 +28,11 @@ class CosineNetwork(nn.Module):
         """phi(x) for gradient steps: uint8 images [n, 3, h, w] -> embeddings [n, d]"""
         return self._raise(self.encoder(images))
 
-    def embed(self, images: Tensor) -> Tensor:
+    def embed(self, images: Images) -> Tensor:
         """phi(x) of any number of images, without gradients and in evaluation mode."""
+        return torch.cat([self._embed(part) for part in images.split(512)])
+
+    def _embed(self, images: Tensor) -> Tensor:
         embeddings = self._raise(self.encoder.embed(images))
         if self.mirror:
             embeddings = (embeddings + self._raise(self.encoder.embed(images.flip(-1)))) / 2

@@ -11,6 +11,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from fscil.benchmark import Session
+from fscil.images import Images
 from fscil.methods.cosine_network import CosineNetwork, class_means, cosine_logits
 from fscil.methods.method import Method
 from fscil.methods.pretrain import PretrainSettings, pretrain
@@ -42,7 +43,7 @@ class PrototypeMethod(Method):
         """[W, p_j for j in Y_b]: the classifier is augmented with prototypes, without a gradient step."""
         self.network.add_rows(class_means(self.embed(session.images), session.labels, session.classes))
 
-    def embed(self, images: Tensor) -> Tensor:
+    def embed(self, images: Images) -> Tensor:
         return self.network.embed(images)
 
 

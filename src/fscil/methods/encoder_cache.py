@@ -23,7 +23,7 @@ from fscil.methods.method import Context
 
 # what decides about the weights that come out of pre-training
 ENGINE = ("stepper.py", "processes.py", "seeds.py", "schedule.py")
-CODE = ("encoders", "augment", *(f"engine/{file}" for file in ENGINE), "methods/pretrain.py")
+CODE = ("encoders", "augment", "datasets/decode.py", *(f"engine/{file}" for file in ENGINE), "methods/pretrain.py")
 
 
 def cache_folder() -> Path:

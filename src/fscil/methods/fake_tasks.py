@@ -31,6 +31,8 @@ def check_tasks(shape: TaskShape, counts: Tensor, encoder_learns: bool) -> None:
 
 Embed = Callable[[Tensor], Tensor]  # uint8 images [n, 3, h, w] -> embeddings [n, d]
 
+CHUNK = 2048  # images that are augmented and embedded at once, so that memory does not grow with the base session
+
 
 def sizes(shape: TaskShape, base_classes: int) -> list[int]:
     """How many items of a step are supports, old queries 1, new queries 1, old queries 2, ..."""
@@ -101,8 +103,9 @@ class EmbeddingTasks:
         self.shape = shape
         members, self.counts = class_members(session.labels, len(session.classes))
         check_tasks(shape, self.counts, encoder_learns=False)
-        everything = torch.arange(len(session.labels), device=members.device)
-        self.embeddings = embed(augmentation(session.images, keys_for(everything, seed)))
+        keys = keys_for(torch.arange(len(session.labels), device=members.device), seed).split(CHUNK)
+        parts = zip(session.images.split(CHUNK), keys, strict=True)
+        self.embeddings = torch.cat([embed(augmentation(part, its_keys)) for part, its_keys in parts])
         self.members = members
         if shape.mixed:
             half = int(self.counts.min()) // 2
@@ -121,10 +124,15 @@ class EmbeddingTasks:
         orders = torch.rand(pool, half, 2, device=device, generator=generator).argsort(1)
         i = torch.arange(blends, device=device)
         place = torch.stack([orders[:, i % half, 0], orders[:, (i + i // half) % half, 1]], 2)
-        index = members[pairs[:, None, :], place]
-        keys = keys_for(torch.arange(index.numel(), device=device), seed + 1)
-        pictures = augmentation(session.images[index.flatten()], keys).unflatten(0, index.shape)
-        return embed(blend(pictures).flatten(0, 1)).unflatten(0, (pool, blends))
+        index = members[pairs[:, None, :], place].flatten(0, 1)  # [pool * blends, parents]
+        keys = keys_for(torch.arange(index.numel(), device=device), seed + 1).view_as(index)
+
+        def encode(part: Tensor, its_keys: Tensor) -> Tensor:
+            pictures = augmentation(session.images[part.flatten()], its_keys.flatten())
+            return embed(blend(pictures.unflatten(0, part.shape)))
+
+        encoded = [encode(*both) for both in zip(index.split(CHUNK), keys.split(CHUNK), strict=True)]
+        return torch.cat(encoded).unflatten(0, (pool, blends))
 
     def sample(self, steps: int, seed: int) -> Batch:
         generator = torch.Generator(self.members.device).manual_seed(seed)

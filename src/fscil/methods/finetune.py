@@ -5,7 +5,7 @@ The paper's first row and the lower bound of its tables; settings after TOPIC (T
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
@@ -15,6 +15,7 @@ from fscil.benchmark import Session
 from fscil.engine import Stage, seed_for
 from fscil.engine.schedule import decay_at
 from fscil.engine.stage import Batch, ParameterGroup
+from fscil.images import Images
 from fscil.methods.cosine_network import CosineNetwork, cosine_logits
 from fscil.methods.method import Method
 from fscil.methods.pretrain import PretrainSettings, build_augmentation, cosine_loss, epoch_batches, pretrain
@@ -39,6 +40,7 @@ class Finetune(Method):
 
     def learn_session(self, session: Session) -> None:
         settings, engine, network = self.settings, self.engine, self.network
+        session = replace(session, images=session.images[:])  # the same handful in every epoch: read once
         name = f"finetune-{session.classes[0]}"
         torch.manual_seed(seed_for(engine.seed, name))
         network.add_rows(torch.randn(len(session.classes), network.encoder.dim) * 1e-3)
@@ -69,7 +71,7 @@ class Finetune(Method):
             )
         )
 
-    def embed(self, images: Tensor) -> Tensor:
+    def embed(self, images: Images) -> Tensor:
         return self.network.encoder.embed(images)
 
     def classify(self, embeddings: Tensor) -> Tensor:

@@ -24,7 +24,7 @@ from fscil.errors import UserError
 from fscil.methods.cosine_network import CosineNetwork, class_means
 from fscil.methods.decoupled_cosine import MIRROR, POWER, PrototypeMethod
 from fscil.methods.fake_tasks import EmbeddingTasks, ImageTasks, check_tasks, query_labels, sizes
-from fscil.methods.pretrain import PretrainSettings, build_augmentation, epoch_batches, pretrain
+from fscil.methods.pretrain import PretrainSettings, augmented, build_augmentation, items_of, pretrain
 from fscil.settings import setting
 
 
@@ -213,13 +213,12 @@ class Limit(PrototypeMethod):
         """The ablation's "+ calibration": ordinary base batches, calibrated with the rows as they are."""
         settings, network, engine = self.settings, self.network, self.engine
         augmentation = self._augmentation(session)
-        per_epoch = max(1, len(session.labels) // settings.batch)
 
         def prepare(segment: int) -> Batch:
-            needed = -(-steps // per_epoch)
-            seeds = [seed_for(engine.seed, "meta-train", segment, epoch) for epoch in range(needed)]
-            epochs = [epoch_batches(session, settings.batch, augmentation, seed) for seed in seeds]
-            return {key: torch.cat([epoch[key] for epoch in epochs])[:steps] for key in epochs[0]}
+            def seed(epoch: int) -> int:
+                return seed_for(engine.seed, "meta-train", segment, epoch)
+
+            return augmented(session, items_of(session, settings.batch, seed, 0, steps), augmentation)
 
         def loss(batch: Batch) -> Tensor:
             with torch.no_grad():

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from fscil.benchmark import Session
 from fscil.engine import Engine
+from fscil.images import Images
 
 
 @dataclass(frozen=True)
@@ -42,14 +43,14 @@ class Method(ABC):
         """Learn the classes of a few-shot session; session.classes continue the labels seen so far."""
 
     @abstractmethod
-    def embed(self, images: Tensor) -> Tensor:
+    def embed(self, images: Images) -> Tensor:
         """uint8 images [n, 3, h, w] -> embeddings [n, d]"""
 
     @abstractmethod
     def classify(self, embeddings: Tensor) -> Tensor:
         """embeddings [n, d] -> logits [n, classes seen so far], in order of arrival"""
 
-    def logits(self, images: Tensor) -> Tensor:
+    def logits(self, images: Images) -> Tensor:
         """uint8 images [n, 3, h, w] -> logits [n, classes seen so far], in order of arrival"""
         return self.classify(self.embed(images))
 

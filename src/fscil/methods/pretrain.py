@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -14,6 +15,7 @@ from fscil.benchmark import Session
 from fscil.engine import Stage, processes, seed_for
 from fscil.engine.schedule import cosine
 from fscil.engine.stage import Batch, ParameterGroup
+from fscil.images import announce
 from fscil.methods import encoder_cache
 from fscil.methods.cosine_network import CosineNetwork, cosine_logits
 from fscil.methods.method import Context
@@ -42,27 +44,62 @@ class PretrainSettings:
     scale: float = setting(16.0, "of cosine logits, in pre-training and wherever logits are cosines", least=0)
 
 
+def steps_of_epoch(session: Session, batch: int) -> int:
+    return max(1, len(session.labels) // batch)
+
+
 def epoch_order(session: Session, batch: int, seed: int) -> Tensor:
     """Which images an epoch's steps take, int64 [steps, batch]; what does not fill a batch waits for the next epoch."""
-    batch = min(batch, len(session.labels))
-    steps = len(session.labels) // batch
+    batch, steps = min(batch, len(session.labels)), steps_of_epoch(session, batch)
     order = augment.shuffled(len(session.labels), seed, session.labels.device)
     return order[: steps * batch].view(steps, batch)
 
 
-def augmented(session: Session, order: Tensor, augmentation: augment.Augment, seed: int) -> Batch:
-    """Images and labels of the steps in order [steps, batch], each augmented as its place in the session says.
+Items = tuple[Tensor, Tensor]  # images and keys of their augmentation, int64 [steps, batch]
 
-    Of several processes each gets its share of every step's images, and all labels.
+
+def items_of(session: Session, batch: int, seed: Callable[[int], int], first: int, last: int) -> Items:
+    """What the steps from first to before last take, counted over all epochs; each epoch has a seed of its own."""
+    per_epoch = steps_of_epoch(session, batch)
+    orders, keys = [], []
+    for epoch in range(first // per_epoch, -(-last // per_epoch)):
+        orders.append(epoch_order(session, batch, seed(epoch)))
+        keys.append(augment.keys_for(orders[-1], seed(epoch) + 1))
+    here = slice(first % per_epoch, first % per_epoch + last - first)
+    return torch.cat(orders)[here], torch.cat(keys)[here]
+
+
+def augmented(session: Session, items: Items, augmentation: augment.Augment, following: Items | None = None) -> Batch:
+    """Images and labels of the items, [steps, batch, ...], each image augmented as its key says.
+
+    Of several processes each gets its share of every step's images, and all labels. Streamed images of the items that
+    are asked for next are read while these are augmented and learned from.
     """
-    mine = order[:, processes.share(order.shape[1])]
-    images = augmentation(session.images[mine.flatten()], augment.keys_for(mine.flatten(), seed + 1))
-    return {"images": images.unflatten(0, mine.shape), "labels": session.labels[order]}
+    order, keys = items
+    share = processes.share(order.shape[1])
+    mine = order[:, share]
+    images = session.images[mine.flatten()]
+    if following is not None:
+        announce(session.images, following[0][:, share].flatten())
+    images = augmentation(images, keys[:, share].flatten()).unflatten(0, mine.shape)
+    return {"images": images, "labels": session.labels[order]}
 
 
 def epoch_batches(session: Session, batch: int, augmentation: augment.Augment, seed: int) -> Batch:
     """A shuffled, augmented epoch as [steps, batch, ...]."""
-    return augmented(session, epoch_order(session, batch, seed), augmentation, seed)
+    items = items_of(session, batch, lambda epoch: seed, 0, steps_of_epoch(session, batch))
+    return augmented(session, items, augmentation)
+
+
+def steps_of_segment(session: Session, batch: int, most_bytes: int) -> int:
+    """How many steps are prepared at once: an epoch or, if its images take too many bytes, about equal parts of it.
+
+    Where images are kept makes no difference here, so that streamed and resident ones give the same numbers.
+    """
+    steps = steps_of_epoch(session, batch)
+    step_bytes = min(batch, len(session.labels)) * session.images.shape[1:].numel()
+    parts = -(-steps // max(1, most_bytes // step_bytes))
+    return -(-steps // parts)
 
 
 def build_augmentation(settings: PretrainSettings, name: str, size: int) -> augment.Augment:
@@ -98,10 +135,16 @@ def pretrain(session: Session, settings: PretrainSettings, context: Context) -> 
 def train(network: CosineNetwork, session: Session, settings: PretrainSettings, context: Context) -> None:
     engine = context.engine
     augmentation = build_augmentation(settings, settings.augmentation, session.images.shape[-1])
-    steps = max(1, len(session.labels) // settings.batch)
+    per_epoch = steps_of_epoch(session, settings.batch)
+    total, steps = settings.epochs * per_epoch, steps_of_segment(session, settings.batch, engine.segment_bytes)
 
-    def prepare(epoch: int) -> Batch:
-        return epoch_batches(session, settings.batch, augmentation, seed_for(engine.seed, "pretrain", epoch))
+    def items(segment: int) -> Items:
+        first, last = segment * steps, min(total, (segment + 1) * steps)
+        return items_of(session, settings.batch, lambda epoch: seed_for(engine.seed, "pretrain", epoch), first, last)
+
+    def prepare(segment: int) -> Batch:
+        following = items(segment + 1) if (segment + 1) * steps < total else None
+        return augmented(session, items(segment), augmentation, following)
 
     network.train()
     engine.train(
@@ -109,8 +152,8 @@ def train(network: CosineNetwork, session: Session, settings: PretrainSettings, 
             name="pretrain",
             module=network,
             groups=[ParameterGroup(list(network.parameters()), settings.lr)],
-            schedule=cosine(settings.epochs * steps, settings.warmup * steps),
-            segments=settings.epochs,
+            schedule=cosine(total, settings.warmup * per_epoch),
+            segments=-(-total // steps),
             steps=steps,
             prepare=prepare,
             loss=lambda batch: cosine_loss(network, batch, settings.scale),

@@ -1,0 +1,101 @@
+"""Images: a tensor, or, where they would not fit, files that are read when their pixels are asked for.
+
+Both are indexed in the same way, and what comes out is a uint8 tensor on the device, so whoever trains need not know
+which of the two it has. Only who selects images without looking at them does so by `subset`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+
+import torch
+from torch import Tensor
+
+from fscil.reading import Read, Reading
+
+Index = Tensor | slice | int
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where images are read from, one by one."""
+
+    read: Read
+    size: int  # height and width
+    recipe: str  # how files become pixels
+    facts: Sequence[str]  # by row, what tells an image from another one without reading it
+
+
+class StreamedImages:
+    """Stands for a tensor uint8 [n, 3, size, size]. Indexing reads the pixels and puts them onto the device."""
+
+    def __init__(self, source: Source, rows: Tensor | None = None, device: torch.device | str = "cpu") -> None:
+        self.source = source
+        self.rows = torch.arange(len(source.facts)) if rows is None else rows
+        self.device = torch.device(device)
+        self.ahead: Reading | None = None  # what has been announced
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def shape(self) -> torch.Size:
+        return torch.Size((len(self.rows), 3, self.source.size, self.source.size))
+
+    def to(self, device: torch.device | str) -> StreamedImages:
+        return StreamedImages(self.source, self.rows, device)
+
+    def subset(self, index: Tensor | slice) -> StreamedImages:
+        return StreamedImages(self.source, self.rows[_on_host(index)], self.device)
+
+    def __getitem__(self, index: Index) -> Tensor:
+        rows = self.rows[_on_host(index)]
+        wanted = rows.flatten().tolist()
+        if self.ahead is not None and self.ahead.rows == wanted:
+            reading, self.ahead = self.ahead, None
+        else:
+            reading = Reading(self.source.read, wanted, self.source.size)
+        return torch.from_numpy(reading.result()).view(*rows.shape, *self.shape[1:]).to(self.device)
+
+    def announce(self, index: Index) -> None:
+        if self.ahead is not None:
+            self.ahead.stop()
+        rows = self.rows[_on_host(index)].flatten().tolist()
+        self.ahead = Reading(self.source.read, rows, self.source.size)
+
+    def split(self, size: int) -> Iterator[Tensor]:
+        """Batch by batch, as a tensor's; the next one is read while the last one is in use."""
+        parts = torch.arange(len(self)).split(size)
+        for part, following in zip_longest(parts, parts[1:]):
+            pixels = self[part]
+            if following is not None:
+                self.announce(following)
+            yield pixels
+
+
+Images = Tensor | StreamedImages
+
+
+def subset(images: Images, index: Tensor | slice) -> Images:
+    """Some of the images, of which streamed ones are not read yet."""
+    return images.subset(index) if isinstance(images, StreamedImages) else images[index]
+
+
+def announce(images: Images, index: Tensor) -> None:
+    """images[index] will be asked for next: streamed ones are read in the meantime."""
+    if isinstance(images, StreamedImages):
+        images.announce(index)
+
+
+def contents(images: Images) -> bytes | memoryview:
+    """What the images are: the pixels, or where those would have to be read, all that is known about the files."""
+    if isinstance(images, StreamedImages):
+        facts = (images.source.facts[row] for row in images.rows.tolist())
+        return "\n".join([images.source.recipe, *facts]).encode()
+    return images.cpu().contiguous().numpy().data
+
+
+def _on_host(index: Index) -> Index:
+    return index.cpu() if isinstance(index, Tensor) else index

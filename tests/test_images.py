@@ -1,0 +1,149 @@
+"""Streamed images behave as the tensor they stand for."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fscil.errors import UserError
+from fscil.images import Source, StreamedImages, announce, contents, subset
+from fscil.reading import Reading
+
+N, SIZE = 40, 4
+RESIDENT = torch.randint(0, 256, (N, 3, SIZE, SIZE), dtype=torch.uint8, generator=torch.Generator().manual_seed(3))
+
+
+class Reads:
+    """Streams the resident images and counts how often each is read."""
+
+    def __init__(self, broken: int | None = None) -> None:
+        self.counted: Counter[int] = Counter()
+        self.broken = broken
+        facts = [f"image {row}" for row in range(N)]
+        self.images = StreamedImages(Source(self.read, SIZE, "recipe", facts))
+
+    def read(self, row: int) -> NDArray[np.uint8]:
+        self.counted[row] += 1
+        if row == self.broken:
+            raise UserError(f"image {row} cannot be read")
+        return RESIDENT[row].permute(1, 2, 0).numpy()
+
+
+indices = st.one_of(
+    st.lists(st.integers(0, N - 1), max_size=30).map(lambda rows: torch.tensor(rows, dtype=torch.long)),
+    st.lists(st.booleans(), min_size=N, max_size=N).map(torch.tensor),
+    st.slices(N).filter(lambda part: part.step is None or part.step > 0),
+    st.integers(-N, N - 1),
+    st.lists(st.lists(st.integers(0, N - 1), min_size=3, max_size=3), min_size=1, max_size=5).map(torch.tensor),
+)
+
+
+@given(index=indices)
+def test_indexing_gives_the_tensors_pixels(index: Tensor | slice | int) -> None:
+    assert torch.equal(Reads().images[index], RESIDENT[index])
+
+
+@given(rows=st.lists(st.integers(0, N - 1), min_size=1, max_size=30), inside=st.slices(5))
+def test_subsets_of_subsets_select_but_do_not_read(rows: list[int], inside: slice) -> None:
+    reads, inside = Reads(), slice(inside.start, inside.stop)
+    chosen = subset(subset(reads.images, torch.tensor(rows)), inside)
+    expected = subset(subset(RESIDENT, torch.tensor(rows)), inside)
+    assert chosen.shape == expected.shape
+    assert len(chosen) == len(expected)
+    assert not reads.counted
+    assert torch.equal(chosen[:], expected)
+
+
+@pytest.mark.parametrize("size", [1, 7, 40, 100])
+def test_batches_are_the_tensors_and_are_read_once(size: int) -> None:
+    reads = Reads()
+    found, expected = list(reads.images.split(size)), RESIDENT.split(size)
+    assert [len(part) for part in found] == [len(part) for part in expected]
+    assert torch.equal(torch.cat(found), RESIDENT)
+    assert set(reads.counted.values()) == {1}
+
+
+def test_what_is_announced_is_read_once_and_only_once() -> None:
+    reads, index = Reads(), torch.tensor([3, 1, 4])
+    announce(reads.images, index)
+    assert torch.equal(reads.images[index], RESIDENT[index])
+    assert reads.counted == {3: 1, 1: 1, 4: 1}
+    assert torch.equal(reads.images[index], RESIDENT[index])
+    assert reads.counted == {3: 2, 1: 2, 4: 2}
+
+
+def test_an_announcement_may_be_mistaken() -> None:
+    reads = Reads()
+    announce(reads.images, torch.tensor([3, 1, 4]))
+    assert torch.equal(reads.images[5:9], RESIDENT[5:9])
+    announce(reads.images, torch.tensor([2, 7]))
+    assert torch.equal(reads.images[torch.tensor([3, 1, 4])], RESIDENT[[3, 1, 4]])
+    assert torch.equal(reads.images[torch.tensor([2, 7])], RESIDENT[[2, 7]])
+
+
+def test_pixels_come_out_on_the_device() -> None:
+    images = Reads().images.to("meta")
+    assert subset(images, slice(4))[:2].device.type == "meta"
+
+
+ask: dict[str, Callable[[StreamedImages], object]] = {
+    "at once": lambda images: images[:],
+    "in batches": lambda images: list(images.split(5)),
+    "announced": lambda images: (announce(images, torch.arange(N)), images[torch.arange(N)]),
+}
+
+
+@pytest.mark.parametrize("way", ask)
+def test_an_image_that_cannot_be_read_is_named_to_who_asks(way: str) -> None:
+    images = Reads(broken=23).images
+    with pytest.raises(UserError, match="image 23 cannot be read"):
+        ask[way](images)
+    assert torch.equal(images[24:], RESIDENT[24:])  # the others can still be had
+
+
+def test_nothing_is_read_after_an_error() -> None:
+    reads = Reads(broken=0)
+    rows = [0] + [row % N for row in range(1, 5000)]
+    with pytest.raises(UserError):
+        Reading(reads.read, rows, SIZE).result()
+    assert sum(reads.counted.values()) < 5000
+
+
+def test_a_process_that_ends_does_not_first_read_what_was_announced(tmp_path: Path) -> None:
+    script = """
+        import sys
+        import numpy as np, torch
+        from fscil.images import Source, StreamedImages, announce
+
+        def read(row):
+            with open("rows", "a") as file:
+                file.write(".")
+            return np.zeros((4, 4, 3), np.uint8)
+
+        announce(StreamedImages(Source(read, 4, "", ["x"] * 200_000)), torch.arange(200_000))
+        sys.exit(5)
+    """
+    found = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], cwd=tmp_path, capture_output=True)
+    assert (found.returncode, found.stderr) == (5, b"")
+    assert (tmp_path / "rows").stat().st_size < 200_000
+
+
+def test_contents_tell_images_and_their_order_apart() -> None:
+    images = Reads().images
+    known = {contents(subset(images, torch.tensor(rows))) for rows in ([0, 1], [1, 0], [0], [0, 2])}
+    assert len(known) == 4
+    again = StreamedImages(Source(Reads().read, SIZE, "another recipe", images.source.facts))
+    assert contents(again) != contents(images)
+    assert contents(Reads().images) == contents(images)
