@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from PIL import Image
 from rich.console import Console
 from torch import Tensor, nn
 
@@ -207,6 +208,25 @@ def run(folder: Path) -> None:
         (folder / f"{name}-{processes.rank()}.json").write_text(json.dumps(vars(result)))
 
 
+def write_photos(folder: Path) -> None:
+    """Six classes of six noisy pictures."""
+    pixels = session(range(6), 6).images.permute(0, 2, 3, 1).numpy()
+    for i, picture in enumerate(pixels):
+        path = folder / f"class {i // 6}" / f"{i % 6}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(picture).save(path)
+
+
+def learn_photos(folder: Path, stream: str) -> None:
+    """A run in a folder that has photos; of several processes each has a folder with a copy of its own."""
+    here = Path.cwd()
+    os.chdir(folder)
+    settings = ["path=photos", "way=1", "shot=2", "size=8", f"stream={stream}", "encoder=small", "epochs=2", "lr=5e-4"]
+    config = resolve("decoupled-cosine", "folder", settings, seed=1)
+    runs.start(config, runs.Where(torch.device("cpu"), Path("run")), Console(quiet=True))
+    os.chdir(here)
+
+
 def refusal(function: Callable[[], object]) -> str:
     try:
         function()
@@ -239,5 +259,6 @@ def everything(folder: Path) -> None:
     norms = {which: normalise(which, torch.float64) for which in NORMS}
     tensors = {f"{which} {name}": tensor for which, found in norms.items() for name, tensor in found.items()}
     save_tensors(folder / f"norms-{processes.rank()}.safetensors", tensors, {})
+    learn_photos(folder / f"photos of {processes.rank()}", "always")
     run(folder / "runs")
     refuse(folder / "runs")

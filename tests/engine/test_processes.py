@@ -33,6 +33,8 @@ def two(one: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("two")
     (folder / "runs").mkdir()
     jobs.learn_until_the_power_fails(folder / "stopped by one")
+    for rank in (0, 1):
+        jobs.write_photos(folder / f"photos of {rank}" / "photos")
     jobs.together(jobs.everything, folder, meeting=folder / "meeting")
     return folder
 
@@ -87,6 +89,17 @@ def test_a_run_stopped_by_two_processes_is_finished_by_one(one: Path, two: Path)
     jobs.learn("blends, batch statistics", stopped)
     assert furthest(state(whole), state(stopped)) < 1e-4
     assert losses(stopped) == pytest.approx(losses(whole), abs=1e-4)
+
+
+def test_streamed_photos_on_two_machines_are_learned_like_resident_ones_by_one_process(
+    one: Path, two: Path, tmp_path: Path
+) -> None:
+    """Copies of files have another time of change, which is what streamed ones are known by."""
+    jobs.write_photos(tmp_path / "photos")
+    jobs.learn_photos(tmp_path, "never")
+    models = [folder / "run" / "model" / "model.safetensors" for folder in (tmp_path, two / "photos of 0")]
+    assert furthest(*(load_tensors(model)[0] for model in models)) < 1e-4
+    assert [path.name for path in (two / "photos of 1").iterdir()] == ["photos"]
 
 
 @pytest.mark.parametrize("which", jobs.NORMS)
