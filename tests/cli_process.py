@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,18 @@ import fscil
 SOURCE = Path(fscil.__file__).parents[1]
 
 
-def popen(*arguments: str | Path, cwd: Path, cache: str | Path = "off", **options: Any) -> subprocess.Popen[str]:
-    """`python -m fscil ARGUMENTS` with one thread, started in a folder of the test's own."""
+TORCHRUN = ("-m", "torch.distributed.run")
+TWO_PROCESSES = (*TORCHRUN, "--standalone", "--nproc-per-node", "2")
+
+
+def popen(
+    *arguments: str | Path, cwd: Path, cache: str | Path = "off", by: Sequence[str] = (), **options: Any
+) -> subprocess.Popen[str]:
+    """`python -m fscil ARGUMENTS` with one thread, started in a folder of the test's own, maybe by torchrun."""
     environment = {**os.environ, "PYTHONPATH": str(SOURCE), "FSCIL_CACHE": str(cache), "OMP_NUM_THREADS": "1"}
     environment["CUDA_VISIBLE_DEVICES"] = ""  # bits are compared, and a GPU may be shared
     environment.pop("FSCIL_DATA", None)
-    command = [sys.executable, "-m", "fscil", *map(str, arguments)]
+    command = [sys.executable, *by, "-m", "fscil", *map(str, arguments)]
     return subprocess.Popen(
         command, cwd=cwd, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options
     )

@@ -27,6 +27,7 @@ def blocks(document: Path, language: str) -> list[str]:
 
 def commands() -> list[str]:
     lines = [line for document in DOCUMENTS for block in blocks(document, "sh") for line in block.splitlines()]
+    lines = [re.sub(r"^(\w+=\S+ )?torchrun .* -m fscil ", "fscil ", line) for line in lines]
     return [line.partition(" #")[0].strip() for line in lines if line.startswith("fscil ")]
 
 

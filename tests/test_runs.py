@@ -247,7 +247,7 @@ def test_seconds_name_every_stage_and_say_what_was_cached(
 ) -> None:
     monkeypatch.setenv("FSCIL_CACHE", str(tmp_path / "cache"))
     first, second = start("limit"), start("limit", folder="again")
-    assert set(first.seconds) == set(second.seconds) == {"read", "pretrain", "meta-train", "sessions"}
+    assert set(first.seconds) == set(second.seconds) == {"read", "pretrain", "meta-train", "sessions", "total"}
     assert not first.seconds["pretrain"]["cached"]
     assert second.seconds["pretrain"] == {"seconds": first.seconds["pretrain"]["seconds"], "cached": True}
     assert not second.seconds["meta-train"]["cached"]

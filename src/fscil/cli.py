@@ -7,11 +7,12 @@ import shlex
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Console
@@ -20,6 +21,7 @@ from fscil import runs
 from fscil.cli_data import data_app
 from fscil.compare import compare as compare_methods
 from fscil.config import resolve, to_toml
+from fscil.engine import launch, processes
 from fscil.errors import UserError
 from fscil.report.html import write_report
 from fscil.reproduce import names as reproductions
@@ -90,7 +92,8 @@ def run(
     if show_config:
         print(to_toml(config, explain=True), end="")
         return
-    folder = out_folder or Path("runs") / f"{method}-{benchmark}-seed{seed}-{time.strftime('%Y%m%d-%H%M%S')}"
+    new = Path("runs") / f"{method}-{benchmark}-seed{seed}-{time.strftime('%Y%m%d-%H%M%S')}"
+    folder = out_folder or processes.from_first(lambda: new)
     where = runs.Where(runs.choose_device(device), folder, root, checkpoint_every, command_line())
     with going_on_by(f"fscil run --resume {folder}"):
         result = runs.start(config, where, err)
@@ -146,7 +149,8 @@ def compare(
 def reproduce(
     name: Annotated[str | None, typer.Argument(help="Which table; leave out to list them.")] = None,
     overrides: Overrides = None,
-    seeds: Annotated[int, typer.Option(min=1)] = 3,
+    seeds: Annotated[int, typer.Option(min=1, help="How many seeds.")] = 3,
+    first_seed: Annotated[int, typer.Option(min=0, help="The first of them.")] = 1,
     out_folder: Annotated[Path, typer.Option("--out")] = Path("runs/reproduce"),
     device: Device = None,
     root: Root = None,
@@ -155,7 +159,7 @@ def reproduce(
 
     \b
     fscil reproduce
-    fscil reproduce ablation --seeds 3
+    fscil reproduce ablation --seeds 3 --first-seed 6
     """
     if name is None:
         for known, title in reproductions().items():
@@ -163,7 +167,7 @@ def reproduce(
         return
     where = runs.Where(runs.choose_device(device), out_folder, root, command=command_line())
     with going_on_by("the same command"):
-        reproduce_one(name, seeds, overrides or [], where, out, err)
+        reproduce_one(name, range(first_seed, first_seed + seeds), overrides or [], where, out, err)
 
 
 @app.command()
@@ -184,15 +188,17 @@ def report(
 class Interrupted(BaseException):
     """Ctrl-C. Typer keeps a KeyboardInterrupt to itself and exits with a code that depends on its version."""
 
+    def __str__(self) -> str:
+        return super().__str__() or "interrupted"
+
 
 @contextmanager
 def going_on_by(command: str) -> Iterator[None]:
-    """Whoever presses Ctrl-C is told how to go on."""
+    """Whoever presses Ctrl-C or loses a process is told how to go on."""
     try:
         yield
-    except Interrupted:
-        err.print(f"interrupted; go on with: {command}", soft_wrap=True)
-        sys.exit(130)
+    except (Interrupted, launch.LostContact) as error:
+        raise type(error)(f"{error}; go on with: {command}") from error
 
 
 def interrupt(number: int, frame: FrameType | None) -> None:
@@ -203,10 +209,28 @@ def main() -> None:
     """Errors of the user's making are one line and exit code 2; everything else is a bug and may say so loudly."""
     signal.signal(signal.SIGINT, interrupt)
     try:
-        app(standalone_mode=True)
+        launch.join()
+        with launch.quiet_unless_first():
+            app(standalone_mode=True)
     except UserError as error:
-        err.print(f"error: {error}", style="bold red", soft_wrap=True)
-        sys.exit(2)
-    except Interrupted:
-        err.print("interrupted")
-        sys.exit(130)
+        fail(f"error: {error}", 2, refusal=str(error))
+    except launch.LostContact as error:
+        fail(f"error: {error}", 1)
+    except Interrupted as error:
+        fail(str(error), 130)
+    except SystemExit as leaving:
+        if not leaving.code:
+            launch.leave()
+        raise
+    except Exception:
+        if launch.alone():
+            raise
+        traceback.print_exc()
+        launch.end(1)  # the others notice
+
+
+def fail(line: str, code: int, refusal: str | None = None) -> NoReturn:
+    """One line, however many processes there are."""
+    if launch.speaks(refusal):
+        err.print(line, style="bold red" if line.startswith("error:") else "", soft_wrap=True)
+    launch.end(code)

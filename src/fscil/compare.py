@@ -10,6 +10,7 @@ from rich.console import Console
 
 from fscil import runs
 from fscil.config import check_overrides, overrides_of, resolve
+from fscil.engine import processes
 from fscil.report.curve import write_curve
 from fscil.report.html import write_report
 from fscil.results import Result, paired_difference
@@ -43,8 +44,8 @@ def compare(
         console.print(f"{config.preset} on {benchmark}, seed {config.seed}")
         results.append(runs.finish(config, replace(where, folder=folder), console))
     results.sort(key=lambda result: presets.index(result.preset))
-    write_curve(results, where.folder / "curve.png")
-    report = write_report(results, where.folder / "report.html")
+    processes.from_first(lambda: write_curve(results, where.folder / "curve.png"))
+    report = processes.from_first(lambda: write_report(results, where.folder / "report.html"))
     return Comparison(results, [*differences(results), *notes(results), *places(where, folders[0], report)])
 
 

@@ -20,7 +20,7 @@ import fscil
 from fscil import datasets, methods
 from fscil.benchmark import Benchmark, validation_benchmark
 from fscil.config import Config, read_config, to_toml
-from fscil.engine import Engine
+from fscil.engine import Engine, launch, processes
 from fscil.engine.checkpoint import save_tensors
 from fscil.errors import UserError
 from fscil.files import write_atomically
@@ -49,20 +49,26 @@ def choose_device(name: str | None) -> torch.device:
         raise UserError(f"unknown device {name!r}: it is cpu or cuda")
     if name == "cuda" and not torch.cuda.is_available():
         raise UserError("no CUDA device is available here; leave out --device cuda, or install a CUDA build of torch")
-    return torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
+    device = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
+    if device.type == "cuda":
+        launch.own_gpu()
+    return device
 
 
 def start(config: Config, where: Where, console: Console) -> Result:
     """A new run in a folder that holds nothing of another one."""
-    if any((where.folder / part).exists() for part in ("config.toml", "checkpoint", "result.json")):
-        raise UserError(
-            f"{where.folder} already holds a run; go on with --resume {where.folder}, or choose another --out"
-        )
+    processes.from_first(lambda: check_unused(where.folder))
     try:
         return execute(config, where, console)
     except UserError:
-        forget_refused(where.folder)
+        if processes.leads():
+            forget_refused(where.folder)
         raise
+
+
+def check_unused(folder: Path) -> None:
+    if any((folder / part).exists() for part in ("config.toml", "checkpoint", "result.json")):
+        raise UserError(f"{folder} already holds a run; go on with --resume {folder}, or choose another --out")
 
 
 def forget_refused(folder: Path) -> None:
@@ -75,20 +81,27 @@ def forget_refused(folder: Path) -> None:
 
 def resume(where: Where, console: Console) -> Result:
     """Finish an interrupted run; a finished one is read, not repeated."""
-    config = read_config(where.folder / "config.toml")
-    if (where.folder / "result.json").exists():
-        return read_result(where.folder)
-    for half_written in where.folder.rglob(".*.part"):  # when it was killed
+    config, result = processes.from_first(lambda: read_run(where.folder))
+    return result or execute(config, where, console)
+
+
+def read_run(folder: Path) -> tuple[Config, Result | None]:
+    """What is in a run folder; its leftovers are cleared away if it is to be gone on with."""
+    config = read_config(folder / "config.toml")
+    if (folder / "result.json").exists():
+        return config, read_result(folder)
+    for half_written in folder.rglob(".*.part"):  # when it was killed
         half_written.unlink(missing_ok=True)
-    return execute(config, where, console)
+    return config, None
 
 
 def finish(config: Config, where: Where, console: Console) -> Result:
     """Start, go on with, or just read a run, whatever its folder needs; it must be a run of this very configuration."""
     path = where.folder / "config.toml"
-    if not path.exists():
+    held = processes.from_first(lambda: read_config(path).hash if path.exists() else None)
+    if held is None:
         return start(config, where, console)
-    if read_config(path).hash != config.hash:
+    if held != config.hash:
         raise UserError(f"{where.folder} holds a run with other settings; choose another --out or delete that folder")
     return resume(where, console)
 
@@ -108,11 +121,12 @@ def load_benchmark(config: Config, root: Path | None) -> Benchmark:
 
 
 def execute(config: Config, where: Where, console: Console) -> Result:
+    """Every process of a run does all of this; the first alone writes."""
     started = time.perf_counter()
     run = config.run_settings()
     benchmark = load_benchmark(config, where.root).to(where.device)
-    if not (where.folder / "config.toml").exists():  # a run that finds no data leaves nothing behind
-        write_atomically(where.folder / "config.toml", to_toml(config).encode())
+    # a run that finds no data leaves nothing behind
+    processes.from_first(lambda: write_config(config, where.folder / "config.toml"))
     for warning in benchmark.warnings:
         console.print(f"warning: {warning}", highlight=False)
     engine = Engine(
@@ -126,6 +140,7 @@ def execute(config: Config, where: Where, console: Console) -> Result:
     )
     engine.seconds["read"] = {"seconds": round(time.perf_counter() - started, 3), "cached": False}
     context = methods.Context(engine, benchmark.mean, benchmark.std, session_checksum(benchmark))
+    processes.agree({"data": context.data_checksum, "configuration": config.hash, "device": where.device.type})
     method = methods.get(config.method)(config.method_settings(), context)
     method.learn_base(benchmark.sessions[0])
 
@@ -173,12 +188,22 @@ def execute(config: Config, where: Where, console: Console) -> Result:
         trials=trials,
     )
     kept = {"labels": benchmark.test_labels.to(torch.int32), "predictions": predictions.to(torch.int32)}
-    save_tensors(where.folder / "predictions.safetensors", kept, {"benchmark": benchmark.name})
-    save_model(method, config, result, where.folder / "model")
-    write_curve([result], where.folder / "curve.png")
-    write_report([result], where.folder / "report.html")
-    write_result(result, where.folder / "result.json")  # last: its presence says that the run is complete
+
+    def write() -> None:
+        save_tensors(where.folder / "predictions.safetensors", kept, {"benchmark": benchmark.name})
+        save_model(method, config, result, where.folder / "model")
+        write_curve([result], where.folder / "curve.png")
+        write_report([result], where.folder / "report.html")
+        engine.seconds["total"] = {"seconds": round(time.perf_counter() - started, 3), "cached": False}
+        write_result(result, where.folder / "result.json")  # last: its presence says that the run is complete
+
+    processes.from_first(write)
     return result
+
+
+def write_config(config: Config, path: Path) -> None:
+    if not path.exists():
+        write_atomically(path, to_toml(config).encode())
 
 
 def summarise_run(benchmark: Benchmark, predictions: Tensor) -> Summary:
@@ -192,7 +217,8 @@ def versions() -> dict[str, str]:
 
 
 def describe(device: torch.device) -> str:
-    return torch.cuda.get_device_name() if device.type == "cuda" else f"cpu, {torch.get_num_threads()} threads"
+    one = torch.cuda.get_device_name() if device.type == "cuda" else f"cpu, {torch.get_num_threads()} threads"
+    return one if processes.world() == 1 else f"{processes.world()} x {one}"
 
 
 def session_checksum(benchmark: Benchmark) -> str:

@@ -172,12 +172,20 @@ def test_a_broken_entry_is_trained_again_and_mended(learn: Learner, folder: Path
         assert was_cached(learn())
 
 
-def test_whoever_waits_is_told_so(learn: Learner, folder: Path) -> None:
+def test_whoever_waits_is_told_so(learn: Learner, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     learn()
     (path,) = folder.glob("*.lock")
-    with FileLock(path):
-        assert encoder_cache.lock_is_taken(FileLock(path))
-    assert not encoder_cache.lock_is_taken(FileLock(path))
+    lock = FileLock(path)
+    told: list[str] = []
+
+    def hear(console: Console, text: str) -> None:
+        told.append(text)
+        lock.release()  # the other run is done as soon as somebody waits for it
+
+    monkeypatch.setattr(Console, "print", hear)
+    lock.acquire()
+    assert was_cached(learn())
+    assert told == ["waiting for another run that trains the same encoder"]
 
 
 def test_an_interrupted_training_leaves_neither_entry_nor_lock(

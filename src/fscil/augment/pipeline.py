@@ -22,7 +22,7 @@ CROPS = ("pad", "resized")
 # How many pixels of one channel are worked on at once. On a CPU a chunk's int64 and float copies should stay near the
 # cache; on CUDA they only have to fit in memory, and large chunks keep the device busy.
 CPU_CHUNK = 512 * 32 * 32
-CUDA_CHUNK = 8192 * 32 * 32
+CUDA_CHUNK = 32768 * 32 * 32
 
 
 def build(

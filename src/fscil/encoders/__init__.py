@@ -11,7 +11,9 @@ from torch import Tensor, nn
 
 from fscil.encoders.resnet18 import resnet18
 from fscil.encoders.resnet20 import resnet20
-from fscil.images import Images
+from fscil.encoders.shared_norm import share_statistics
+from fscil.engine import processes
+from fscil.images import Images, subset
 from fscil.naming import choose
 
 BACKBONES: dict[str, Callable[[], nn.Module]] = {"resnet20": resnet20, "resnet18": resnet18}
@@ -49,9 +51,12 @@ class Encoder(nn.Module):
         was_training = self.training
         self.eval()
         device = next(self.parameters()).device
-        parts = [self(part.to(device)) for part in images.split(batch)]
+        n, shared = len(images), len(images) >= processes.world()
+        mine = subset(images, processes.share(n)) if shared else images
+        parts = [self(part.to(device)) for part in mine.split(batch)]
         self.train(was_training)
-        return torch.cat(parts) if parts else torch.empty(0, self.dim, device=device)
+        embeddings = torch.cat(parts) if parts else torch.empty(0, self.dim, device=device)
+        return processes.gathered(embeddings, n) if shared else embeddings
 
 
 def build(name: str, mean: tuple[float, ...], std: tuple[float, ...]) -> Encoder:
@@ -59,4 +64,6 @@ def build(name: str, mean: tuple[float, ...], std: tuple[float, ...]) -> Encoder
     backbones = {**BACKBONES, **{point.name: point.load for point in entry_points(group="fscil.encoders")}}
     key = choose(name, backbones, "encoder")
     backbone = BACKBONES[key]() if key in BACKBONES else backbones[key]()()
+    if processes.world() > 1:
+        share_statistics(backbone)
     return Encoder(backbone, mean, std)

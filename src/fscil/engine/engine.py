@@ -12,6 +12,8 @@ import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from fscil.engine import processes
+from fscil.engine.ahead import Ahead
 from fscil.engine.checkpoint import load_tensors, save_tensors
 from fscil.engine.metrics_log import MetricsLog
 from fscil.engine.seeds import seed_for
@@ -31,7 +33,7 @@ class Engine:
 
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     seed: int = 1
-    folder: Path | None = None  # the run folder; without one nothing is written
+    folder: Path | None = None  # the run folder; without one, and in other processes than the first, nothing is written
     capture: bool = True
     bfloat16: bool = False
     segment_bytes: int = 512 * 2**20  # of data that may be prepared at once
@@ -42,6 +44,8 @@ class Engine:
     captured: list[bool] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        if not processes.leads():
+            self.folder = None
         self.log = MetricsLog(self.folder / "metrics.jsonl" if self.folder else None)
 
     def checkpoint_path(self, stage: str) -> Path | None:
@@ -52,29 +56,34 @@ class Engine:
         path = self.checkpoint_path(stage.name)
         stepper: Stepper | None = None
         first, spent = 0, 0.0
-        if path and path.exists():
-            tensors, about = load_tensors(path)
+        held = processes.from_first(lambda: (path, *load_tensors(path)) if path and path.exists() else None)
+        if held:
+            source, tensors, about = held
             stepper = Stepper(stage, self.device, self.capture)
             try:
                 first, spent, captured = about["segments_done"], about["seconds"], about["captured"]
                 stepper.load_state(tensors)
             except (KeyError, RuntimeError) as error:
                 raise UserError(
-                    f"{path} is no checkpoint of this {stage.name} stage; delete it to start that part again"
+                    f"{source} is no checkpoint of this {stage.name} stage; delete it to start that part again"
                 ) from error
             if first >= stage.segments:
                 self._finish(stage.name, spent, captured)
                 return
         stepper = stepper or Stepper(stage, self.device, self.capture)
+        processes.spread(stage.module)
         name = self.scope + stage.name
         self.log.rewind(name, first)
 
+        ahead = Ahead(stage, self.device)
         started = saved = time.perf_counter()
         with self._progress() as progress:
             bar = progress.add_task(name, total=stage.segments, completed=first)
             for segment in range(first, stage.segments):
                 torch.manual_seed(seed_for(self.seed, stage.name, segment))  # dropout; the data has its own generators
-                mean_loss = float(stepper.run_segment(segment, stage.prepare(segment)))
+                loss = stepper.run_segment(segment, ahead.take(segment))
+                ahead.start(segment + 1)
+                mean_loss = float(processes.settled(loss))  # here the host waits for the device, and nowhere else
                 if not math.isfinite(mean_loss):
                     raise UserError(
                         f"{stage.name} diverged in segment {segment + 1} (loss {mean_loss}); lower the learning rate"

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fscil.engine import processes
 from fscil.engine.stage import Stage
 
 
@@ -25,6 +26,9 @@ class Stepper:
         self.counter = torch.zeros(1, dtype=torch.long, device=device)
         self.loss_sum = torch.zeros((), device=device)
         self.base_lrs = [group.lr for group in stage.groups]
+        # all of the schedule at once: a copy to the device in every segment would make the host wait
+        factors = [stage.schedule(step) for step in range(stage.segments * stage.steps)]
+        self.factors = torch.tensor(factors, dtype=torch.float32, device=device).view(stage.segments, stage.steps)
         # on the GPU the learning rate is a tensor, so that a captured step can change it
         groups = [
             {"params": g.parameters, "lr": torch.tensor(g.lr, device=device) if self.on_gpu else g.lr}
@@ -41,9 +45,7 @@ class Stepper:
     def run_segment(self, segment: int, data: Mapping[str, Tensor]) -> Tensor:
         """Train on a segment's data; returns the mean loss, still on the device."""
         steps = len(next(iter(data.values())))
-        first = segment * self.stage.steps
-        factors = torch.tensor([self.stage.schedule(first + i) for i in range(steps)], dtype=torch.float32)
-        self._load({**data, "_factor": factors.to(self.device)})
+        self._load({**data, "_factor": self.factors[segment, :steps].clone()})
         if self.capture and self.graph is None:
             self._capture()
         self.counter.zero_()
@@ -73,6 +75,7 @@ class Stepper:
         self.optimiser.zero_grad(set_to_none=True)
         loss = self.stage.loss(batch)
         loss.backward()
+        processes.average_gradients(self._parameters())
         self.optimiser.step()
         self.loss_sum += loss.detach()
 
@@ -92,15 +95,22 @@ class Stepper:
             torch.cuda.current_stream().wait_stream(stream)
             self.counter.zero_()
             graph = torch.cuda.CUDAGraph()
+            failure = None
+            # NCCL has a thread of its own, which may go on asking CUDA about earlier steps meanwhile
+            mode = "global" if processes.alone() else "thread_local"
             try:
-                with torch.cuda.graph(graph):
+                with torch.cuda.graph(graph, capture_error_mode=mode):
                     self._counted_step()
-                self.graph = graph
             except RuntimeError as error:
+                failure = str(error)
+            # of several processes all replay, or none: NCCL's exchanges must be captured everywhere or nowhere
+            if failures := [each for each in processes.told_by_all(failure) if each is not None]:
                 warnings.warn(
-                    f"{self.stage.name}: the step could not be captured, going on without: {error}", stacklevel=2
+                    f"{self.stage.name}: the step could not be captured, going on without: {failures[0]}", stacklevel=2
                 )
                 self.capture = False
+            else:
+                self.graph = graph
 
     @contextmanager
     def _undone(self) -> Any:

@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +16,14 @@ from filelock import FileLock
 from torch import Tensor, nn
 
 import fscil
-from fscil.engine import Engine
+from fscil.engine import Engine, processes
 from fscil.engine.checkpoint import load_tensors, save_tensors
 from fscil.errors import UserError
 from fscil.methods.method import Context
 
 # what decides about the weights that come out of pre-training
-CODE = (
-    "encoders", "augment", "datasets/decode.py", "engine/stepper.py", "engine/seeds.py", "engine/schedule.py",
-    "methods/pretrain.py",
-)  # fmt: skip
+ENGINE = ("stepper.py", "processes.py", "seeds.py", "schedule.py")
+CODE = ("encoders", "augment", "datasets/decode.py", *(f"engine/{file}" for file in ENGINE), "methods/pretrain.py")
 
 
 def cache_folder() -> Path:
@@ -59,27 +57,38 @@ def key(settings: dict[str, Any], context: Context) -> str:
 
 @dataclass
 class Entry:
+    """Of several processes the first reads and writes for all."""
+
     path: Path
     engine: Engine
 
     def load(self, network: nn.Module) -> bool:
         """Fill the network if the cache has it; the stage then counts with its original seconds."""
-        if not self.path.exists():
+        about = processes.from_first(lambda: self.read_into(network))
+        if about is None:
             return False
+        processes.spread(network)
+        self.engine.seconds["pretrain"] = {"seconds": about["seconds"], "cached": True}
+        self.engine.captured.append(about["captured"])
+        return True
+
+    def read_into(self, network: nn.Module) -> dict[str, Any] | None:
+        if not self.path.exists():
+            return None
         try:
             tensors, about = load_tensors(self.path)
-            seconds, captured = about["seconds"], about["captured"]
+            found = {name: about[name] for name in ("seconds", "captured")}
             if shapes(tensors) != shapes(network.state_dict()):
                 raise UserError(f"{self.path} holds another network")
         except (UserError, KeyError) as error:  # a run is worth more than its cache
             self.engine.console.print(f"the cached encoder is of no use and is trained again: {error}")
-            return False
+            return None
         network.load_state_dict(tensors)
-        self.engine.seconds["pretrain"] = {"seconds": seconds, "cached": True}
-        self.engine.captured.append(captured)
-        return True
+        return found
 
     def save(self, network: nn.Module) -> None:
+        if not processes.leads():
+            return
         about = {"seconds": self.engine.seconds["pretrain"]["seconds"], "captured": self.engine.captured[-1]}
         try:
             save_tensors(self.path, network.state_dict(), about)
@@ -92,8 +101,8 @@ def shapes(tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
 
 
 class NoEntry(Entry):
-    def load(self, network: nn.Module) -> bool:
-        return False
+    def read_into(self, network: nn.Module) -> dict[str, Any] | None:
+        return None
 
     def save(self, network: nn.Module) -> None:
         pass
@@ -102,20 +111,14 @@ class NoEntry(Entry):
 @contextmanager
 def entry(settings: dict[str, Any], context: Context) -> Iterator[Entry]:
     """The cache's entry for these settings, locked: of several runs that need one encoder, one trains it."""
-    folder = cache_folder()
-    if str(folder) == "off":
-        yield NoEntry(folder, context.engine)
-        return
-    path = folder / "encoders" / f"{key(settings, context)}.safetensors"
+    path = cache_folder() / "encoders" / f"{key(settings, context)}.safetensors"
     lock = FileLock(path.with_suffix(".lock"))
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if lock_is_taken(lock):
-            context.engine.console.print("waiting for another run that trains the same encoder")
-        lock.acquire()
-    except OSError as error:
-        context.engine.console.print(f"no cache: {path.parent} cannot be used ({error.strerror})")
-        yield NoEntry(folder, context.engine)
+    answer, seconds = "wait", 0
+    while answer == "wait":  # other processes of this run hear so every minute, lest they take the first for dead
+        answer = processes.from_first(partial(take, lock, context.engine, seconds))
+        seconds = 60
+    if answer == "no":
+        yield NoEntry(path, context.engine)
         return
     try:
         yield Entry(path, context.engine)
@@ -123,9 +126,19 @@ def entry(settings: dict[str, Any], context: Context) -> Iterator[Entry]:
         lock.release()
 
 
-def lock_is_taken(lock: FileLock) -> bool:
+def take(lock: FileLock, engine: Engine, seconds: float) -> str:
+    """Whether the lock could be had within so many seconds: yes, wait, or no, which is for ever."""
+    folder = Path(lock.lock_file).parent
+    if str(cache_folder()) == "off":
+        return "no"
     try:
-        with lock.acquire(timeout=0):
-            return False
+        folder.mkdir(parents=True, exist_ok=True)
+        lock.acquire(timeout=seconds)
     except TimeoutError:
-        return True
+        if seconds == 0:
+            engine.console.print("waiting for another run that trains the same encoder")
+        return "wait"
+    except OSError as error:
+        engine.console.print(f"no cache: {folder} cannot be used ({error.strerror})")
+        return "no"
+    return "yes"

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fscil.augment import Augment, keys_for
 from fscil.benchmark import Session
+from fscil.engine.processes import share
 from fscil.engine.stage import Batch
 from fscil.episodes import FakeTasks, TaskShape, class_members, sample_fake_tasks
 from fscil.errors import UserError
@@ -60,26 +61,25 @@ def blend(images: Tensor) -> Tensor:
 
 
 def task_images(tasks: FakeTasks, session: Session, augmentation: Augment, seed: int) -> Batch:
-    """Augmented images of every step, uint8 [steps, items, 3, h, w]."""
-    taken = 0
+    """Augmented images of every step, uint8 [steps, items, 3, h, w]; of several processes each gets its share of items.
 
-    def take(index: Tensor) -> Tensor:
-        """The same image may turn up in several steps, each time augmented differently: keys count appearances."""
-        nonlocal taken
-        places = torch.arange(taken, taken + index.numel(), device=index.device)
-        taken += index.numel()
-        pictures = augmentation(session.images[index.flatten()], keys_for(places, seed))
-        return pictures.unflatten(0, (len(index), -1))
-
-    def take_blended(index: Tensor) -> Tensor:
-        parents = index.shape[-1]
-        pictures = take(index)
-        return pictures if parents == 1 else blend(pictures.unflatten(1, (-1, parents)))
-
-    parts = [take_blended(tasks.supports)]
+    The same image may turn up in several steps, each time augmented differently: keys count appearances.
+    """
+    parts = [tasks.supports.flatten(1, 3)]  # each [steps, items, parents]
     for old, new in zip(tasks.old_queries, tasks.new_queries, strict=True):
-        parts += [take(old), take_blended(new)]
-    return {"images": torch.cat(parts, 1), "old_classes": tasks.old_classes}
+        parts += [old.flatten(1)[:, :, None], new.flatten(1, 2)]
+    mine = share(sum(part.shape[1] for part in parts))
+    pictures, first, taken = [], 0, 0
+    for part in parts:
+        here = slice(max(mine.start - first, 0), max(mine.stop - first, 0))
+        places = torch.arange(taken, taken + part.numel(), device=part.device).view(part.shape)[:, here]
+        first, taken = first + part.shape[1], taken + part.numel()
+        if places.numel() > 0:
+            index = part[:, here]
+            each = augmentation(session.images[index.flatten()], keys_for(places.flatten(), seed))
+            each = each.unflatten(0, index.shape)
+            pictures.append(blend(each) if index.shape[2] > 1 else each[:, :, 0])
+    return {"images": torch.cat(pictures, 1), "old_classes": tasks.old_classes}
 
 
 class ImageTasks:

@@ -16,7 +16,7 @@ from torch import Tensor
 from fscil.augment import Augment
 from fscil.benchmark import Session
 from fscil.calibrators import Transformer
-from fscil.engine import Stage, seed_for
+from fscil.engine import Stage, processes, seed_for
 from fscil.engine.schedule import decay_every
 from fscil.engine.stage import Batch, ParameterGroup
 from fscil.episodes import TaskShape, class_members
@@ -197,7 +197,10 @@ class Limit(PrototypeMethod):
             return source.sample(steps, seed_for(engine.seed, "meta-train", segment))
 
         def loss(batch: Batch) -> Tensor:
-            embeddings = network(batch["images"]) if "images" in batch else batch["embeddings"]
+            if "images" in batch:
+                embeddings = processes.gathered(network(batch["images"]), sum(parts))
+            else:
+                embeddings = batch["embeddings"]
             supports, *queries = embeddings.split(parts)
             prototypes = supports.view(shape.phases, shape.way, shape.shot, -1).mean(2)  # Eq. (prototype)
             W = network.rows.index_select(0, batch["old_classes"])
@@ -229,7 +232,7 @@ class Limit(PrototypeMethod):
 
         def loss(batch: Batch) -> Tensor:
             with torch.no_grad():
-                embeddings = network(batch["images"])
+                embeddings = processes.gathered(network(batch["images"]), len(batch["labels"]))
             return F.cross_entropy(network.calibrator(network.rows, embeddings), batch["labels"])
 
         return prepare, loss

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fscil import augment, encoders
 from fscil.benchmark import Session
-from fscil.engine import Stage, seed_for
+from fscil.engine import Stage, processes, seed_for
 from fscil.engine.schedule import cosine
 from fscil.engine.stage import Batch, ParameterGroup
 from fscil.images import announce
@@ -72,13 +72,16 @@ def items_of(session: Session, batch: int, seed: Callable[[int], int], first: in
 def augmented(session: Session, items: Items, augmentation: augment.Augment, following: Items | None = None) -> Batch:
     """Images and labels of the items, [steps, batch, ...], each image augmented as its key says.
 
-    Streamed images of the items that are asked for next are read while these are augmented and learned from.
+    Of several processes each gets its share of every step's images, and all labels. Streamed images of the items that
+    are asked for next are read while these are augmented and learned from.
     """
     order, keys = items
-    images = session.images[order.flatten()]
+    share = processes.share(order.shape[1])
+    mine = order[:, share]
+    images = session.images[mine.flatten()]
     if following is not None:
-        announce(session.images, following[0].flatten())
-    images = augmentation(images, keys.flatten()).unflatten(0, order.shape)
+        announce(session.images, following[0][:, share].flatten())
+    images = augmentation(images, keys[:, share].flatten()).unflatten(0, mine.shape)
     return {"images": images, "labels": session.labels[order]}
 
 
@@ -107,7 +110,8 @@ def build_augmentation(settings: PretrainSettings, name: str, size: int) -> augm
 
 def cosine_loss(network: CosineNetwork, batch: Batch, scale: float) -> Tensor:
     """Cross-entropy over cosine logits among all rows."""
-    return F.cross_entropy(cosine_logits(network.encoder(batch["images"]), network.rows, scale), batch["labels"])
+    embeddings = processes.gathered(network.encoder(batch["images"]), len(batch["labels"]))
+    return F.cross_entropy(cosine_logits(embeddings, network.rows, scale), batch["labels"])
 
 
 def pretrain(session: Session, settings: PretrainSettings, context: Context) -> CosineNetwork:

