@@ -14,11 +14,11 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import augmentation, training
+from benchmarks import augmentation, streaming, training
 from benchmarks.figures import Figure
 from fscil.runs import versions
 
-PARTS = {"augmentation": augmentation.measure, "training": training.measure}
+PARTS = {"augmentation": augmentation.measure, "training": training.measure, "streaming": streaming.measure}
 
 
 def hardware() -> dict[str, str | int]:

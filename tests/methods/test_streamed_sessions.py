@@ -148,6 +148,24 @@ class LargestBatch(TorchDispatchMode):
         return out
 
 
+@pytest.mark.parametrize(("settings", "steps"), [({}, 2), ({"tasks": "plain", "batch": 30}, 2), ({"encoder_lr": 0}, 7)])
+def test_fake_tasks_take_no_more_memory_than_they_may(
+    photo_folder: Callable[..., Path], make_method: MakeMethod, recording_engine: Any, settings: Any, steps: int
+) -> None:
+    """A step of two phases on four base classes: 4 supports of two parents, 2 x 4 old and 3 new queries of two."""
+    benchmark = load(photo_folder(classes=7, images=13), "always")
+    recording_engine.segment_bytes = 60 * IMAGE
+    method = make_method(
+        "limit", benchmark, engine=recording_engine, rows="trained", meta_steps=7, meta_batch_steps=50, **settings
+    )
+    method.learn_base(benchmark.sessions[0])
+    stage = recording_engine.stages[-1]
+    assert (stage.name, stage.steps) == ("meta-train", steps)
+    with LargestBatch() as largest:
+        stage.prepare(0)
+    assert largest.images <= 60
+
+
 @pytest.mark.parametrize("stream", ["always", "never"])
 def test_memory_does_not_grow_with_the_data(
     photo_folder: Callable[..., Path], make_method: MakeMethod, stream: str

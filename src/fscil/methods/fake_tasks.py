@@ -42,6 +42,12 @@ def sizes(shape: TaskShape, base_classes: int) -> list[int]:
     return found
 
 
+def images_of_step(shape: TaskShape, base_classes: int) -> int:
+    """How many images a step takes; a blend takes all its parents."""
+    supports, *queries = sizes(shape, base_classes)
+    return shape.parents * (supports + sum(queries[1::2])) + sum(queries[::2])
+
+
 def query_labels(shape: TaskShape, base_classes: int, device: torch.device) -> list[Tensor]:
     """Per phase, the classifier row that each query belongs to: rows are in the order of the queries' classes."""
     old = shape.old(base_classes)

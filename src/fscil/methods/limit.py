@@ -23,7 +23,7 @@ from fscil.episodes import TaskShape, class_members
 from fscil.errors import UserError
 from fscil.methods.cosine_network import CosineNetwork, class_means
 from fscil.methods.decoupled_cosine import MIRROR, POWER, PrototypeMethod
-from fscil.methods.fake_tasks import EmbeddingTasks, ImageTasks, check_tasks, query_labels, sizes
+from fscil.methods.fake_tasks import EmbeddingTasks, ImageTasks, check_tasks, images_of_step, query_labels, sizes
 from fscil.methods.pretrain import PretrainSettings, augmented, build_augmentation, items_of, pretrain
 from fscil.settings import setting
 
@@ -59,7 +59,9 @@ class LimitSettings(PretrainSettings):
     mirror: bool = setting(True, MIRROR)
     dropout: float = setting(0.5, "in the calibrator, the paper's", least=0, most=1)
     meta_steps: int = setting(1000, "iterations; the paper does not say", least=1)
-    meta_batch_steps: int = setting(50, "iterations whose fake tasks are sampled and augmented together", least=1)
+    meta_batch_steps: int = setting(
+        50, "iterations whose fake tasks are sampled and augmented together; fewer, if segment_mib says so", least=1
+    )
     encoder_lr: float = setting(2e-4, "the paper's; 0 fixes the encoder and embeds the base session once", least=0)
     rows_lr: float = setting(2e-4, "the paper's", least=0)
     calibrator_lr: float = setting(
@@ -151,7 +153,7 @@ class Limit(PrototypeMethod):
         network.train()
         if settings.bn == "frozen" or learning_rates[network.encoder] == 0:
             network.encoder.eval()
-        segments = -(-settings.meta_steps // settings.meta_batch_steps)
+        segments = -(-settings.meta_steps // self._steps_at_once(session))
         steps = -(-settings.meta_steps // segments)
         prepare, loss = self._fake_tasks(session, steps) if settings.tasks == "fake" else self._plain(session, steps)
         engine.train(
@@ -170,6 +172,14 @@ class Limit(PrototypeMethod):
             )
         )
         network.requires_grad_(False).eval()
+
+    def _steps_at_once(self, session: Session) -> int:
+        """meta_batch_steps, or fewer where so many steps' images would take too much memory."""
+        images = self.settings.batch
+        if self.settings.tasks == "fake":
+            images = images_of_step(self.shape, self.base_classes) if self.settings.encoder_lr > 0 else 0
+        step_bytes = max(1, images * session.images.shape[1:].numel())
+        return min(self.settings.meta_batch_steps, max(1, self.engine.segment_bytes // step_bytes))
 
     def _fake_tasks(self, session: Session, steps: int) -> tuple[Prepare, Loss]:
         settings, network, engine, shape = self.settings, self.network, self.engine, self.shape

@@ -1,0 +1,91 @@
+"""Pre-training on photos that are decoded while it trains, against the same photos held on the device."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+from rich.console import Console
+
+from benchmarks.figures import Figure, seconds
+from fscil import encoders
+from fscil.benchmark import Session
+from fscil.datasets import folder
+from fscil.engine import Engine
+from fscil.methods import Context
+from fscil.methods.cosine_network import CosineNetwork
+from fscil.methods.pretrain import PretrainSettings, steps_of_segment, train
+
+CLASSES, IMAGES, PHOTO = 8, 120, (320, 240)
+EPOCHS, BATCH, PARTS, ROUNDS = 3, 64, 2, 2
+
+
+def write_photos(root: Path) -> None:
+    """Smooth noise, which compresses about as photos do."""
+    rng = np.random.default_rng(1)
+    for label in range(CLASSES):
+        (root / f"class{label}").mkdir(parents=True)
+        for i in range(IMAGES):
+            coarse = Image.fromarray(rng.integers(0, 256, (PHOTO[1] // 8, PHOTO[0] // 8, 3), dtype=np.uint8))
+            coarse.resize(PHOTO, Image.Resampling.BILINEAR).save(root / f"class{label}" / f"{i}.jpg", quality=90)
+
+
+def base_session(root: Path, size: int, stream: str, device: torch.device) -> Session:
+    options = folder.FolderOptions(path=str(root), base_classes=CLASSES - 1, size=size, stream=stream)
+    return folder.load(options).to(device).sessions[0]
+
+
+def trained_per_second(session: Session, encoder: str, device: torch.device) -> float:
+    """Images a second, from the end of the first segment, which warms up and captures, to the end of the last."""
+    settings = PretrainSettings(encoder=encoder, augmentation="basic", crop="resized", epochs=EPOCHS, batch=BATCH)
+    phi = encoders.build(encoder, folder.MEAN, folder.STD)
+    phi.autocast = device.type == "cuda"
+    network = CosineNetwork(phi, torch.randn(CLASSES - 1, phi.dim)).to(device)
+    with tempfile.TemporaryDirectory() as run:
+        engine = Engine(
+            device=device,
+            folder=Path(run),
+            bfloat16=phi.autocast,
+            segment_bytes=len(session.labels) * session.images.shape[1:].numel() // PARTS,
+            checkpoint_seconds=1e9,
+            console=Console(quiet=True),
+        )
+        train(network, session, settings, Context(engine, folder.MEAN, folder.STD, ""))
+        lines = [json.loads(line) for line in (Path(run) / "metrics.jsonl").read_text().splitlines()]
+    steps = EPOCHS * (len(session.labels) // BATCH) - steps_of_segment(session, BATCH, engine.segment_bytes)
+    return steps * BATCH / (lines[-1]["seconds"] - lines[0]["seconds"])
+
+
+def streamed_over_resident(root: Path, size: int, encoder: str, device: torch.device) -> Figure:
+    sessions = {stream: base_session(root, size, stream, device) for stream in ("never", "always")}
+    rates = dict.fromkeys(sessions, 0.0)
+    for _ in range(ROUNDS):  # in turns, so that both meet the same neighbours
+        for stream, session in sessions.items():
+            rates[stream] = max(rates[stream], trained_per_second(session, encoder, device))
+    streamed = sessions["always"]
+    decoding = seconds(lambda: streamed.images[:], repeat=2)
+    return Figure(
+        f"streaming over resident, {encoder} at {size} px, {os.cpu_count()} cores decode",
+        rates["always"] / rates["never"],
+        "times the speed",
+        {
+            "streamed, images/s": rates["always"],
+            "resident, images/s": rates["never"],
+            "decoding alone, images/s": len(streamed.labels) / decoding,
+        },
+    )
+
+
+def measure() -> Iterator[Figure]:
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    with tempfile.TemporaryDirectory() as root:
+        write_photos(Path(root))
+        yield streamed_over_resident(Path(root), 32, "resnet20", device)
+        if device.type == "cuda":
+            yield streamed_over_resident(Path(root), 224, "resnet18", device)
