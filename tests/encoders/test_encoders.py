@@ -96,11 +96,13 @@ def test_resnet20_computes_the_textbook_forward_pass() -> None:
     assert torch.allclose(network(x), y.mean((2, 3)), atol=1e-10)
 
 
-def test_embed_leaves_no_trace_and_does_not_depend_on_the_batches() -> None:
+def test_embed_leaves_no_trace_and_does_not_depend_on_the_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     encoder = encoders.build("resnet20", MEAN, STD).train()
     before = {name: tensor.clone() for name, tensor in encoder.state_dict().items()}
     images = some_images(7, 8)
-    at_once, in_parts = encoder.embed(images), encoder.embed(images, batch=3)
+    at_once = encoder.embed(images)
+    monkeypatch.setitem(encoders.EMBED_AT_ONCE, "cpu", 3)
+    in_parts = encoder.embed(images)
     assert torch.allclose(at_once, in_parts, atol=1e-5)
     assert not at_once.requires_grad
     assert encoder.training  # as it was

@@ -67,7 +67,7 @@ def weights(
 def test_captured_steps_give_the_numbers_of_plain_ones(
     make_method: MakeMethod, tiny_benchmark: Callable[..., Benchmark], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same pre-training on the CPU, on the GPU step by step, and captured: augmentation is the same everywhere."""
+    """The same training, step by step and captured."""
     monkeypatch.setenv("FSCIL_CACHE", "off")
     benchmark = tiny_benchmark(base=7)
     plain = weights(make_method, benchmark, "cuda", capture=False)

@@ -16,6 +16,9 @@ from fscil.engine import processes
 from fscil.images import Images, subset
 from fscil.naming import choose
 
+# images that are embedded together: a GPU wants to be filled, a CPU's activations should stay in its cache
+EMBED_AT_ONCE = {"cuda": 512, "cpu": 64}
+
 BACKBONES: dict[str, Callable[[], nn.Module]] = {"resnet20": resnet20, "resnet18": resnet18}
 
 
@@ -46,14 +49,14 @@ class Encoder(nn.Module):
         return self.backbone(x).float()
 
     @torch.no_grad()
-    def embed(self, images: Images, batch: int = 512) -> Tensor:
+    def embed(self, images: Images) -> Tensor:
         """Embeddings of any number of images, in evaluation mode and bounded memory."""
         was_training = self.training
         self.eval()
         device = next(self.parameters()).device
         n, shared = len(images), len(images) >= processes.world()
         mine = subset(images, processes.share(n)) if shared else images
-        parts = [self(part.to(device)) for part in mine.split(batch)]
+        parts = [self(part.to(device)) for part in mine.split(EMBED_AT_ONCE[device.type])]
         self.train(was_training)
         embeddings = torch.cat(parts) if parts else torch.empty(0, self.dim, device=device)
         return processes.gathered(embeddings, n) if shared else embeddings
