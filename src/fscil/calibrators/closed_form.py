@@ -21,6 +21,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fscil.calibrators.attention import at_once, attend, attend_in_blocks, in_blocks
+
 if TYPE_CHECKING:
     from fscil.calibrators.transformer import Transformer
 
@@ -46,25 +48,31 @@ class Weights:
         return F.linear(tokens, self.key), F.linear(tokens, self.value, self.bias)
 
 
-def fold(calibrator: Transformer) -> Weights:
-    W_Q, W_K, W_V, W_FC = (getattr(calibrator, name).weight for name in ("W_Q", "W_K", "W_V", "W_FC"))
-    norm, bias, value = calibrator.layer_norm, calibrator.W_FC.bias, W_FC @ W_V
+def fold(calibrator: Transformer, dtype: torch.dtype | None = None) -> Weights:
+    """In the calibrator's own precision, or another."""
+    W_Q, W_K, W_V, W_FC, bias, gamma, delta = (each.to(dtype or each.dtype) for each in parameters(calibrator))
+    value = W_FC @ W_V
     return Weights(
         key=W_Q.T @ W_K * len(W_Q) ** -0.5,
         value=value - value.mean(0),
         bias=bias - bias.mean(),
-        gamma=norm.weight,
-        delta=norm.bias,
-        tilt=2 * norm.weight * norm.bias,
-        eps=norm.eps,
+        gamma=gamma,
+        delta=delta,
+        tilt=2 * gamma * delta,
+        eps=calibrator.layer_norm.eps,
         cosine=calibrator.cosine,
         scale=calibrator.scale,
     )
 
 
+def parameters(calibrator: Transformer) -> tuple[Tensor, ...]:
+    c, norm = calibrator, calibrator.layer_norm
+    return c.W_Q.weight, c.W_K.weight, c.W_V.weight, c.W_FC.weight, c.W_FC.bias, norm.weight, norm.bias
+
+
 @dataclass(frozen=True)
 class Gram:
-    """Inner products <u, v> = sum_k w_k u_k v_k of each class's own two vectors."""
+    """Inner products <u, v>_w = sum_k w_k u_k v_k of each class's own two vectors."""
 
     w: Tensor  # [d]
     RR: Tensor  # [C]
@@ -79,55 +87,41 @@ class ClassTerms:
     rows: Tensor  # r_i [C, d]
     keys: Tensor  # [C, d]
     values: Tensor  # [C, d]
-    log_mass: Tensor  # l_i [C]
+    log_mass: Tensor  # l_i [C, 1]
     A: Tensor  # [C, d]
     R: Tensor  # [C, d]
     variance: Gram  # for sigma^2 = |y|^2 / d + eps
-    length: Gram  # for |gamma y|^2 + |sigma delta|^2
-    tilt_A: Tensor  # <2 gamma delta, A_i> [C]
-    tilt_R: Tensor  # [C]
+    length: Gram  # for |gamma y|^2 + |sigma delta|^2, which with sigma <2 gamma delta, y> is |sigma row~|^2
+    AT: Tensor  # <A_i, 2 gamma delta> [C]
+    RT: Tensor  # [C]
 
 
 def class_terms(weights: Weights, rows: Tensor, memory: float) -> ClassTerms:
     """rows [C, d]; time grows with C squared, memory does not."""
     keys, values = weights.keys_and_values(rows)
-    A, log_mass = attention(rows, keys, values, memory)
-    return complete(weights, rows, keys, values, A, log_mass)
+    return complete(weights, rows, keys, values, *attend_in_blocks(rows, keys, values, memory))
 
 
 def complete(weights: Weights, rows: Tensor, keys: Tensor, values: Tensor, A: Tensor, log_mass: Tensor) -> ClassTerms:
-    """What follows from the attention among the classes, in time linear in C."""
-    R = rows - rows.mean(1, keepdim=True) + A
+    """What follows from the attention among the classes, in time linear in C and rounded to the precision of rows."""
     gamma, delta, d = weights.gamma, weights.delta, rows.shape[1]
+    w = torch.stack([torch.full_like(gamma, 1 / d), gamma.square() + delta @ delta / d])
+    eps = weights.eps * torch.stack([torch.ones_like(delta[0]), delta @ delta])
 
-    def gram(w: Tensor, eps: Tensor | float) -> Gram:
-        return Gram(w, R.square() @ w + eps, (R * A) @ w, A.square() @ w)
+    def derive(r: Tensor, A: Tensor) -> tuple[Tensor, ...]:
+        r = r.to(A.dtype)
+        R = r - r.mean(1, keepdim=True) + A
+        RR, RA, AA = ((u * v) @ w.T for u, v in ((R, R), (R, A), (A, A)))
+        return tuple(x.to(rows.dtype) for x in (A, R, RR + eps, RA, AA, A @ weights.tilt, R @ weights.tilt))
 
-    variance = gram(torch.full_like(gamma, 1 / d), weights.eps)
-    length = gram(gamma.square() + delta @ delta / d, delta @ delta * weights.eps)
-    return ClassTerms(rows, keys, values, log_mass, A, R, variance, length, A @ weights.tilt, R @ weights.tilt)
-
-
-def attention(asks: Tensor, keys: Tensor, values: Tensor, memory: float) -> tuple[Tensor, Tensor]:
-    """asks [n, d], keys and values [C, d] -> what is got [n, d] and the logarithm of the sum of exp(score) [n]"""
-    step = at_once(memory, keys, 1)
-    room = None if torch.is_grad_enabled() else keys.new_empty(min(step, len(asks)), len(keys))
-    parts = [attend(part, keys, values, room if room is None else room[: len(part)]) for part in asks.split(step)]
-    return torch.cat([got for got, _ in parts]), torch.cat([log_mass for _, log_mass in parts]).squeeze(1)
-
-
-def attend(asks: Tensor, keys: Tensor, values: Tensor, room: Tensor | None) -> tuple[Tensor, Tensor]:
-    """[n, d], [n, 1]; room [n, C] takes the scores"""
-    scores = torch.mm(asks, keys.T, out=room)
-    highest = scores.detach().amax(1, keepdim=True)  # so that no exponential overflows
-    share = scores.sub_(highest).exp_()
-    mass = share.sum(1, keepdim=True)
-    return (share @ values).div_(mass), mass.log().add_(highest)
+    A, R, RR, RA, AA, AT, RT = in_blocks(derive, rows, A)
+    variance, length = map(Gram, w.to(rows.dtype), *(x.T.contiguous() for x in (RR, RA, AA)))
+    return ClassTerms(rows, keys, values, log_mass.to(rows.dtype), A, R, variance, length, AT, RT)
 
 
 def logits(weights: Weights, terms: ClassTerms, queries: Tensor, memory: float) -> Tensor:
     """queries [Q, d] -> [Q, C], as Transformer.attend gives them without dropout."""
-    step = at_once(memory, terms.rows, ROOMS)
+    step = at_once(memory, len(terms.rows) * queries.element_size() * ROOMS)
     if torch.is_grad_enabled():  # autograd keeps what it needs, so there is no room to use again
         return torch.cat([_logits(weights, terms, x, (None,) * ROOMS, None) for x in queries.split(step)])
     found = queries.new_empty(len(queries), len(terms.rows))
@@ -154,10 +148,10 @@ def _logits(
     z = z * (weights.scale / size)
 
     # every class's token attends to this query with weight beta [Q, C]
-    beta = torch.addmm(terms.log_mass, key, terms.rows.T, beta=-1, out=first).sigmoid_()
+    beta = torch.addmm(terms.log_mass.T, key, terms.rows.T, beta=-1, out=first).sigmoid_()
 
     def squared_norm(gram: Gram, room: Tensor | None) -> Tensor:
-        """|y_iq|^2 = RR + beta (2 <R, U - A> + beta |U - A|^2) [Q, C]"""
+        """|y_iq|^2_w = RR + beta (2 <R, U - A>_w + beta |U - A|^2_w) [Q, C]"""
         wU = gram.w * U
         gap = torch.addmm(gram.AA, wU, A, alpha=-2, out=second).add_(dot(wU, U))
         cross = torch.addmm(gram.RA, wU, R, alpha=2, beta=-2, out=room)
@@ -171,7 +165,7 @@ def _logits(
     if not weights.cosine:
         return product.div_(sigma)
     length = squared_norm(terms.length, fourth)
-    tilt = torch.sub((U @ weights.tilt).unsqueeze(1), terms.tilt_A, out=second).mul_(beta).add_(terms.tilt_R)
+    tilt = torch.sub((U @ weights.tilt).unsqueeze(1), terms.AT, out=second).mul_(beta).add_(terms.RT)
     length.addcmul_(sigma, tilt).clamp_(min=1e-24)  # |sigma row~|^2
     return product.mul_(length.rsqrt_())
 
@@ -179,8 +173,3 @@ def _logits(
 def dot(a: Tensor, b: Tensor) -> Tensor:
     """[n, d], [n, d] -> [n, 1]"""
     return (a * b).sum(1, keepdim=True)
-
-
-def at_once(memory: float, rows: Tensor, matrices: int) -> int:
-    """How many tokens can be worked on at once, if each needs so many rows of C numbers within so many MiB."""
-    return max(1, int(memory * 2**20) // (matrices * max(1, len(rows)) * rows.element_size()))

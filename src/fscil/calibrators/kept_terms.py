@@ -5,19 +5,23 @@ number by number. That is cheaper than the cheapest prediction with them, and no
 replayed CUDA graphs, loaded states, moves to another device, deep copies, writes into `.data`.
 
 A class that is taught adds one key to every other class's attention, and one that is forgotten takes it away, so
-both cost time linear in the number of classes. The sums are kept in float64: they do not drift.
+both cost time linear in the number of classes. All this is done in float64 and rounded at the end: nothing drifts, and
+the terms, so the predictions, do not tell in which steps the classes came.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from fscil.calibrators.closed_form import ClassTerms, Weights, attention, class_terms, complete, fold
+from fscil.calibrators.attention import attend_in_blocks, in_blocks, merge
+from fscil.calibrators.closed_form import ClassTerms, Weights, complete, fold, parameters
 
 if TYPE_CHECKING:
     from fscil.calibrators.transformer import Transformer
@@ -31,33 +35,23 @@ class KeptTerms:
     made_from: tuple[Tensor, ...]  # copies of the calibrator's parameters
     weights: Weights
     terms: ClassTerms
-    A: Tensor  # as in terms, but float64 [C, d]
-    log_mass: Tensor  # float64 [C]
-    highest: Tensor  # that log_mass has been since the row was last attended as a whole [C]
-
-
-def keep(calibrator: Transformer, rows: Tensor) -> KeptTerms:
-    """Terms for rows [C, d], C > 0, in time quadratic in C."""
-    made_from = tuple(parameter.detach().clone() for parameter in parameters(calibrator))
-    weights = fold(calibrator)
-    terms = class_terms(weights, rows.detach().clone(), calibrator.memory)
-    log_mass = terms.log_mass.double()
-    return KeptTerms(made_from, weights, terms, terms.A.double(), log_mass, log_mass)
+    exact: Weights  # float64, as all below
+    A: Tensor  # [C, d]
+    log_mass: Tensor  # [C, 1]
+    highest: Tensor  # that log_mass has been since the row was last attended as a whole [C, 1]
 
 
 def follow(kept: KeptTerms | None, calibrator: Transformer, rows: Tensor) -> KeptTerms:
     """Terms for rows [C, d], C > 0: the kept ones where they hold, else changed, else made anew."""
     if kept is None or not holds(kept, calibrator):
-        return keep(calibrator, rows)
+        return make(calibrator, rows)
     old = kept.terms.rows
     if same(old, rows):
         return kept
-    if old.device != rows.device or old.dtype != rows.dtype or old.shape[1:] != rows.shape[1:]:
-        return keep(calibrator, rows)
     staying = survivors(old, rows)
     changes = len(old) + len(rows) - 2 * len(staying)
     if changes * AFRESH > len(rows):
-        return keep(calibrator, rows)
+        return make(calibrator, rows)
     if len(staying) < len(old):
         kept = remove(kept, staying, calibrator.memory)
     if len(staying) < len(rows):
@@ -65,43 +59,73 @@ def follow(kept: KeptTerms | None, calibrator: Transformer, rows: Tensor) -> Kep
     return kept
 
 
+def make(calibrator: Transformer, rows: Tensor) -> KeptTerms:
+    """In time quadratic in C."""
+    rows = rows.detach().clone()
+    made_from = tuple(parameter.detach().clone() for parameter in parameters(calibrator))
+    exact, memory = fold(calibrator, torch.float64), calibrator.memory
+    rounded: dict[str, Any] = {name: x.to(rows) for name, x in vars(exact).items() if isinstance(x, Tensor)}
+    precise = rows.double()
+    A, log_mass = from_classes(exact, precise, precise, memory)
+    keys, values = keys_and_values(exact, rows)
+    terms = complete(exact, rows, keys, values, A, log_mass)
+    return KeptTerms(made_from, dataclasses.replace(exact, **rounded), terms, exact, A, log_mass, log_mass)
+
+
 def append(kept: KeptTerms, rows: Tensor, memory: float) -> KeptTerms:
-    """Terms with rows [n, d] after the others: each of them is one key more for all, and attends once to all."""
-    old = kept.terms
-    keys, values = kept.weights.keys_and_values(rows)
-    scores = old.rows.double() @ keys.double().T  # [C, n]
-    log_mass = torch.logaddexp(kept.log_mass, scores.logsumexp(1))
-    A = kept.A * (kept.log_mass - log_mass).exp()[:, None] + (scores - log_mass[:, None]).exp() @ values.double()
-    rows, keys, values = torch.cat([old.rows, rows]), torch.cat([old.keys, keys]), torch.cat([old.values, values])
-    got, mass = attention(rows[len(A) :], keys, values, memory)
-    A, log_mass = torch.cat([A, got.double()]), torch.cat([log_mass, mass.double()])
-    highest = torch.maximum(log_mass, torch.cat([kept.highest, mass.double()]))
-    return _with(kept, rows, keys, values, A, log_mass, highest)
+    """Terms with rows [n, d] after the others: each is one key more for all, and attends to all."""
+    old, exact = kept.terms, kept.exact
+
+    def with_new(r: Tensor, A: Tensor, log_mass: Tensor, highest: Tensor) -> tuple[Tensor, ...]:
+        A, log_mass = merge((A, log_mass), from_classes(exact, r, rows, memory))
+        return A, log_mass, torch.maximum(log_mass, highest)
+
+    changed = in_blocks(with_new, old.rows, kept.A, kept.log_mass, kept.highest)
+    everything = torch.cat([old.rows, rows])
+    got, mass = from_classes(exact, rows, everything, memory)
+    A, log_mass, highest = (torch.cat(pair) for pair in zip(changed, (got, mass, mass), strict=True))
+    keys, values = (torch.cat(p) for p in zip((old.keys, old.values), keys_and_values(exact, rows), strict=True))
+    terms = complete(exact, everything, keys, values, A, log_mass)
+    return dataclasses.replace(kept, terms=terms, A=A, log_mass=log_mass, highest=highest)
 
 
 def remove(kept: KeptTerms, staying: Tensor, memory: float) -> KeptTerms:
-    """Terms of the classes at these places [n], in this order: the keys of all others are taken out of their attention."""
-    old = kept.terms
+    """Terms of the classes at these places [n]: the keys of all others are taken out of their attention."""
+    old, exact = kept.terms, kept.exact
     going = torch.ones(len(old.rows), dtype=torch.bool, device=staying.device)
     going[staying] = False
-    rows, keys, values = old.rows[staying], old.keys[staying], old.values[staying]
-    share = (rows.double() @ old.keys[going].double().T - kept.log_mass[staying, None]).exp()  # [n, going]
-    left = 1 - share.sum(1, keepdim=True)
-    A = (kept.A[staying] - share @ old.values[going].double()) / left
-    log_mass, highest = kept.log_mass[staying] + left.squeeze(1).log(), kept.highest[staying]
+    gone = old.rows[going]
+
+    def without(r: Tensor, A: Tensor, log_mass: Tensor) -> tuple[Tensor, Tensor]:
+        got, mass = from_classes(exact, r, gone, memory)
+        share = (mass - log_mass).exp()  # of the attention that goes
+        return (A - share * got) / (1 - share), log_mass + (1 - share).log()
+
+    rows, highest = old.rows[staying], kept.highest[staying]
+    A, log_mass = in_blocks(without, rows, kept.A[staying], kept.log_mass[staying])
     # where the difference is small against what it was taken from, its first digits are lost
-    worn = ~(log_mass > highest - WORN)  # also where nothing is left, or less
+    worn = ~(log_mass > highest - WORN).squeeze(1)  # also where nothing is left, or less
     if worn.any():
-        got, mass = attention(rows[worn], keys, values, memory)
-        A[worn], log_mass[worn], highest[worn] = got.double(), mass.double(), mass.double()
-    return _with(kept, rows, keys, values, A, log_mass, highest)
+        A[worn], log_mass[worn] = from_classes(exact, rows[worn], rows, memory)
+        highest[worn] = log_mass[worn]
+    terms = complete(exact, rows, old.keys[staying], old.values[staying], A, log_mass)
+    return dataclasses.replace(kept, terms=terms, A=A, log_mass=log_mass, highest=highest)
 
 
-def _with(
-    kept: KeptTerms, rows: Tensor, keys: Tensor, values: Tensor, A: Tensor, log_mass: Tensor, highest: Tensor
-) -> KeptTerms:
-    terms = complete(kept.weights, rows, keys, values, A.to(rows.dtype), log_mass.to(rows.dtype))
-    return KeptTerms(kept.made_from, kept.weights, terms, A, log_mass, highest)
+def from_classes(exact: Weights, asking: Tensor, rows: Tensor, memory: float) -> tuple[Tensor, Tensor]:
+    """What asking tokens [n, d] get from classes with these rows [C, d], and its log-mass: [n, d], [n, 1] in float64"""
+    asking, rows = asking.double(), rows.double()
+    if len(asking) > len(rows):
+        got, log_mass = attend_in_blocks(asking, *exact.keys_and_values(rows), memory)
+        return got, log_mass
+    # <x, W r> = <W^T x, r>: it is cheaper to project what asks
+    mean, log_mass = attend_in_blocks(asking @ exact.key, rows, rows, memory)
+    return F.linear(mean, exact.value, exact.bias), log_mass
+
+
+def keys_and_values(exact: Weights, rows: Tensor) -> tuple[Tensor, ...]:
+    """[C, d], [C, d] in the precision of the rows"""
+    return in_blocks(lambda r: tuple(x.to(r) for x in exact.keys_and_values(r.double())), rows)
 
 
 def survivors(old: Tensor, new: Tensor) -> Tensor:
@@ -119,26 +143,12 @@ def survivors(old: Tensor, new: Tensor) -> Tensor:
     return found if same(old[found], new[: len(found)]) else found[:0]  # two rows of one hash are a reason to give up
 
 
-def parameters(calibrator: Transformer) -> tuple[Tensor, ...]:
-    c = calibrator
-    return (
-        c.W_Q.weight,
-        c.W_K.weight,
-        c.W_V.weight,
-        c.W_FC.weight,
-        c.W_FC.bias,
-        c.layer_norm.weight,
-        c.layer_norm.bias,
-    )
-
-
 def holds(kept: KeptTerms, calibrator: Transformer) -> bool:
-    weights = kept.weights
-    return (weights.eps, weights.cosine, weights.scale) == (
-        calibrator.layer_norm.eps,
-        calibrator.cosine,
-        calibrator.scale,
-    ) and all(map(same, kept.made_from, parameters(calibrator)))
+    """Whether the weights are those that the terms were made from."""
+    then, now = kept.weights, calibrator
+    return (then.eps, then.cosine, then.scale) == (now.layer_norm.eps, now.cosine, now.scale) and all(
+        map(same, kept.made_from, parameters(calibrator))
+    )
 
 
 def same(a: Tensor, b: Tensor) -> bool:
