@@ -1,15 +1,15 @@
-"""The transformer calibrator without attention per query: exact, and hardly dearer than a linear head.
+"""The transformer calibrator without attention per query: exact, and a handful of matrix products.
 
 Class-to-class attention is the same for every query; a query only adds one key. So the calibrated row of class i is a
 mixture of two vectors, of which one belongs to the class and one to the query:
 
-    y_iq = r_i + b + alpha_iq A_i + (1 - alpha_iq) U_q = R_i + beta_iq (U_q - A_i)
+    y_iq = r_i + (1 - beta_iq) A_i + beta_iq U_q = R_i + beta_iq (U_q - A_i),      row~ = gamma y / sigma + delta
 
-with A_i = W_FC^T (attention of i over the classes), U_q = W_FC^T v_q, R_i = r_i + b + A_i and
-beta_iq = sigmoid(s_iq - l_i), where s_iq is the score of the query's key and l_i the logarithm of the classes' summed
-exponential scores. The mean, the variance, the norm and the inner product that layer normalisation and the logits need
-are then sums over products of class-side and query-side vectors: matrix products [C, d] x [d, Q], and no [Q, C, d]
-tensor. Not valid with dropout.
+with A_i what the class gets from the classes, U_q what it gets from the query, R_i = r_i + A_i, sigma the deviation of
+y and beta_iq = sigmoid(s_iq - l_i), where s_iq is the score of the query's key and l_i the logarithm of the classes'
+summed exponential scores. The variance, the norm and the inner product that layer normalisation and the logits need
+are then sums over products of class-side and query-side vectors: matrix products [Q, d] x [d, C], and no [Q, C, d]
+tensor. The mean is linear, so it is subtracted beforehand: A, U and R are centred. Not valid with dropout.
 """
 
 from __future__ import annotations
@@ -21,80 +21,155 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fscil.calibrators.attention import at_once, attend, attend_in_blocks, in_blocks
+
 if TYPE_CHECKING:
     from fscil.calibrators.transformer import Transformer
 
-CHUNK = 2**22  # entries of a [queries, classes] or [classes, classes] matrix that are worked on at once
+ROOMS = 4  # matrices [queries, classes] that are needed at once, beside the logits
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The calibrator's weights multiplied out: token x asks token x' with score <x, key'> and gets value'."""
+
+    key: Tensor  # W_Q^T W_K / sqrt(d') [d, d]
+    value: Tensor  # W_FC^T W_V^T, centred [d, d]
+    bias: Tensor  # of W_FC, centred [d]; in every value, since attention sums to one
+    gamma: Tensor  # [d]
+    delta: Tensor  # [d]
+    tilt: Tensor  # 2 gamma delta [d]
+    eps: float
+    cosine: bool
+    scale: float
+
+    def keys_and_values(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """[n, d] -> [n, d], [n, d]"""
+        return F.linear(tokens, self.key), F.linear(tokens, self.value, self.bias)
+
+
+def fold(calibrator: Transformer, dtype: torch.dtype | None = None) -> Weights:
+    """In the calibrator's own precision, or another."""
+    W_Q, W_K, W_V, W_FC, bias, gamma, delta = (each.to(dtype or each.dtype) for each in parameters(calibrator))
+    value = W_FC @ W_V
+    return Weights(
+        key=W_Q.T @ W_K * len(W_Q) ** -0.5,
+        value=value - value.mean(0),
+        bias=bias - bias.mean(),
+        gamma=gamma,
+        delta=delta,
+        tilt=2 * gamma * delta,
+        eps=calibrator.layer_norm.eps,
+        cosine=calibrator.cosine,
+        scale=calibrator.scale,
+    )
+
+
+def parameters(calibrator: Transformer) -> tuple[Tensor, ...]:
+    c, norm = calibrator, calibrator.layer_norm
+    return c.W_Q.weight, c.W_K.weight, c.W_V.weight, c.W_FC.weight, c.W_FC.bias, norm.weight, norm.bias
+
+
+@dataclass(frozen=True)
+class Gram:
+    """Inner products <u, v>_w = sum_k w_k u_k v_k of each class's own two vectors."""
+
+    w: Tensor  # [d]
+    RR: Tensor  # [C]
+    RA: Tensor  # [C]
+    AA: Tensor  # [C]
 
 
 @dataclass(frozen=True)
 class ClassTerms:
-    """All that does not depend on the query; to be made again when a row changes."""
+    """All that does not depend on the query."""
 
-    asks: Tensor  # W_Q^T r_i [C, d']
-    keys: Tensor  # W_K^T r_i [C, d']
-    values: Tensor  # W_V^T r_i [C, d']
-    log_mass: Tensor  # l_i [C]
-    R: Tensor  # centred [C, d]
-    A: Tensor  # centred [C, d]
+    rows: Tensor  # r_i [C, d]
+    keys: Tensor  # [C, d]
+    values: Tensor  # [C, d]
+    log_mass: Tensor  # l_i [C, 1]
+    A: Tensor  # [C, d]
+    R: Tensor  # [C, d]
+    variance: Gram  # for sigma^2 = |y|^2 / d + eps
+    length: Gram  # for |gamma y|^2 + |sigma delta|^2, which with sigma <2 gamma delta, y> is |sigma row~|^2
+    AT: Tensor  # <A_i, 2 gamma delta> [C]
+    RT: Tensor  # [C]
 
 
-def class_terms(calibrator: Transformer, rows: Tensor) -> ClassTerms:
+def class_terms(weights: Weights, rows: Tensor, memory: float) -> ClassTerms:
     """rows [C, d]; time grows with C squared, memory does not."""
-    asks, keys, values = calibrator.W_Q(rows), calibrator.W_K(rows), calibrator.W_V(rows)
-    scale = keys.shape[1] ** -0.5
-    attended, log_mass = [], []
-    for part in asks.split(max(1, CHUNK // len(rows))):
-        scores = scale * part @ keys.T
-        log_mass.append(scores.logsumexp(1))
-        attended.append(scores.softmax(1) @ values)
-    A = F.linear(torch.cat(attended), calibrator.W_FC.weight)
-    R = rows + calibrator.W_FC.bias + A
-    return ClassTerms(asks, keys, values, torch.cat(log_mass), centred(R), centred(A))
+    keys, values = weights.keys_and_values(rows)
+    return complete(weights, rows, keys, values, *attend_in_blocks(rows, keys, values, memory))
 
 
-def logits(calibrator: Transformer, terms: ClassTerms, queries: Tensor) -> Tensor:
+def complete(weights: Weights, rows: Tensor, keys: Tensor, values: Tensor, A: Tensor, log_mass: Tensor) -> ClassTerms:
+    """What follows from the attention among the classes, in time linear in C and rounded to the precision of rows."""
+    gamma, delta, d = weights.gamma, weights.delta, rows.shape[1]
+    w = torch.stack([torch.full_like(gamma, 1 / d), gamma.square() + delta @ delta / d])
+    eps = weights.eps * torch.stack([torch.ones_like(delta[0]), delta @ delta])
+
+    def derive(r: Tensor, A: Tensor) -> tuple[Tensor, ...]:
+        r = r.to(A.dtype)
+        R = r - r.mean(1, keepdim=True) + A
+        RR, RA, AA = ((u * v) @ w.T for u, v in ((R, R), (R, A), (A, A)))
+        return tuple(x.to(rows.dtype) for x in (A, R, RR + eps, RA, AA, A @ weights.tilt, R @ weights.tilt))
+
+    A, R, RR, RA, AA, AT, RT = in_blocks(derive, rows, A)
+    variance, length = map(Gram, w.to(rows.dtype), *(x.T.contiguous() for x in (RR, RA, AA)))
+    return ClassTerms(rows, keys, values, log_mass.to(rows.dtype), A, R, variance, length, AT, RT)
+
+
+def logits(weights: Weights, terms: ClassTerms, queries: Tensor, memory: float) -> Tensor:
     """queries [Q, d] -> [Q, C], as Transformer.attend gives them without dropout."""
-    parts = queries.split(max(1, CHUNK // len(terms.keys)))
-    return torch.cat([_logits(calibrator, terms, part) for part in parts])
+    step = at_once(memory, len(terms.rows) * queries.element_size() * ROOMS)
+    if torch.is_grad_enabled():  # autograd keeps what it needs, so there is no room to use again
+        return torch.cat([_logits(weights, terms, x, (None,) * ROOMS, None) for x in queries.split(step)])
+    found = queries.new_empty(len(queries), len(terms.rows))
+    rooms = queries.new_empty(ROOMS, min(step, len(queries)), len(terms.rows))
+    for i in range(0, len(queries), step):
+        x = queries[i : i + step]
+        _logits(weights, terms, x, rooms[:, : len(x)].unbind(), found[i : i + step])
+    return found
 
 
-def _logits(calibrator: Transformer, terms: ClassTerms, x: Tensor) -> Tensor:
-    norm = calibrator.layer_norm
-    gamma, delta = norm.weight, norm.bias
-    ask, key, value = calibrator.W_Q(x), calibrator.W_K(x), calibrator.W_V(x)
-    scale = key.shape[1] ** -0.5
+def _logits(
+    weights: Weights, terms: ClassTerms, x: Tensor, rooms: tuple[Tensor | None, ...], found: Tensor | None
+) -> Tensor:
+    """In place wherever an old value has no further use; autograd allows it for these operations."""
+    gamma, delta, R, A = weights.gamma, weights.delta, terms.R.T, terms.A.T
+    key, U = weights.keys_and_values(x)
+    first, second, third, fourth = rooms
 
-    # the query's own token attends to all classes and to itself
-    scores = torch.cat([scale * ask @ terms.keys.T, scale * (ask * key).sum(1, keepdim=True)], 1).softmax(1)
-    attended = scores[:, :-1] @ terms.values + scores[:, -1:] * value
-    z = norm(x + calibrator.W_FC(attended))
+    # the query's own token attends to all classes and, with weight beta_q, to itself
+    got, log_mass = attend(x, terms.keys, terms.values, first)
+    beta_q = (dot(x, key) - log_mass).sigmoid_()
+    z = F.layer_norm(x + torch.lerp(got, U, beta_q), delta.shape, gamma, delta, weights.eps)
+    size = torch.linalg.vector_norm(z, dim=1, keepdim=True).clamp(min=1e-12) if weights.cosine else 1.0
+    z = z * (weights.scale / size)
 
     # every class's token attends to this query with weight beta [Q, C]
-    beta = torch.sigmoid(scale * key @ terms.asks.T - terms.log_mass)
-    R, A, U = terms.R, terms.A, centred(F.linear(value, calibrator.W_FC.weight))
-    variance = squared_norm(R, A, U, beta) / x.shape[1]
-    deviation = (variance + norm.eps).sqrt()
+    beta = torch.addmm(terms.log_mass.T, key, terms.rows.T, beta=-1, out=first).sigmoid_()
 
-    def times(g: Tensor) -> Tensor:
-        """<y_iq, g_q> for the centred y; g [Q, d] or [1, d]"""
-        return g @ R.T + beta * ((U * g).sum(1, keepdim=True) - g @ A.T)
+    def squared_norm(gram: Gram, room: Tensor | None) -> Tensor:
+        """|y_iq|^2_w = RR + beta (2 <R, U - A>_w + beta |U - A|^2_w) [Q, C]"""
+        wU = gram.w * U
+        gap = torch.addmm(gram.AA, wU, A, alpha=-2, out=second).add_(dot(wU, U))
+        cross = torch.addmm(gram.RA, wU, R, alpha=2, beta=-2, out=room)
+        return cross.addcmul_(beta, gap).mul_(beta).add_(gram.RR)
 
-    if not calibrator.cosine:
-        return calibrator.scale * (times(gamma * z) / deviation + (z @ delta)[:, None])
-    z = F.normalize(z, dim=1)
-    product = times(gamma * z) / deviation + (z @ delta)[:, None]
-    length = squared_norm(gamma * R, gamma * A, gamma * U, beta) / deviation**2
-    length = length + 2 * times((gamma * delta)[None]) / deviation + delta @ delta
-    return calibrator.scale * product / length.clamp(min=1e-24).sqrt()
-
-
-def squared_norm(R: Tensor, A: Tensor, U: Tensor, beta: Tensor) -> Tensor:
-    """|R_i + beta_iq (U_q - A_i)|^2 [Q, C]"""
-    cross = U @ R.T - (R * A).sum(1)
-    gap = U.square().sum(1, keepdim=True) - 2 * U @ A.T + A.square().sum(1)
-    return (R.square().sum(1) + 2 * beta * cross + beta.square() * gap).clamp(min=0)
+    sigma = squared_norm(terms.variance, third).clamp_(min=weights.eps).sqrt_()
+    g = gamma * z
+    gap = torch.addmm(dot(g, U), g, A, alpha=-1, out=second)
+    product = torch.mm(g, R, out=found).addcmul_(beta, gap)  # <z, gamma y>
+    product.addcmul_(sigma, (z @ delta).unsqueeze(1))  # sigma <z, row~>
+    if not weights.cosine:
+        return product.div_(sigma)
+    length = squared_norm(terms.length, fourth)
+    tilt = torch.sub((U @ weights.tilt).unsqueeze(1), terms.AT, out=second).mul_(beta).add_(terms.RT)
+    length.addcmul_(sigma, tilt).clamp_(min=1e-24)  # |sigma row~|^2
+    return product.mul_(length.rsqrt_())
 
 
-def centred(x: Tensor) -> Tensor:
-    return x - x.mean(1, keepdim=True)
+def dot(a: Tensor, b: Tensor) -> Tensor:
+    """[n, d], [n, d] -> [n, 1]"""
+    return (a * b).sum(1, keepdim=True)

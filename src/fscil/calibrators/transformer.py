@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fscil.calibrators import closed_form
+from fscil.calibrators import closed_form, kept_terms
 
 
 class Transformer(nn.Module):
@@ -21,12 +21,20 @@ class Transformer(nn.Module):
         dropout: on the projected attention output, while training
         cosine: logits are scale * cos(row~, query~), else scale * <row~, query~> as the paper writes them
         scale: multiplies the logits
+        memory: MiB that the closed form may work in, beside rows, terms and logits; results do not depend on it
     """
 
     permutation_equivariant = True
 
     def __init__(
-        self, dim: int, hidden: int | None = None, *, dropout: float = 0.5, cosine: bool = False, scale: float = 1.0
+        self,
+        dim: int,
+        hidden: int | None = None,
+        *,
+        dropout: float = 0.5,
+        cosine: bool = False,
+        scale: float = 1.0,
+        memory: float = 32.0,
     ) -> None:
         super().__init__()
         hidden = hidden or dim
@@ -36,7 +44,8 @@ class Transformer(nn.Module):
         self.W_FC = nn.Linear(hidden, dim)
         self.layer_norm = nn.LayerNorm(dim)
         self.dropout = nn.Dropout(dropout)
-        self.cosine, self.scale = cosine, scale
+        self.cosine, self.scale, self.memory = cosine, scale, memory
+        self.kept: kept_terms.KeptTerms | None = None
         for projection in (self.W_Q, self.W_K, self.W_V, self.W_FC):
             nn.init.xavier_normal_(projection.weight)
         nn.init.zeros_(self.W_FC.bias)
@@ -56,7 +65,21 @@ class Transformer(nn.Module):
         return self.scale * torch.einsum("qcd,qd->qc", rows, queries)
 
     def forward(self, rows: Tensor, queries: Tensor) -> Tensor:
-        """rows [C, d], queries [Q, d] -> logits [Q, C]"""
+        """rows [C, d], queries [Q, d] -> logits [Q, C], with gradients where they are wanted"""
         if self.training and self.dropout.p > 0:
             return self.attend(rows, queries)
-        return closed_form.logits(self, closed_form.class_terms(self, rows), queries)
+        weights = closed_form.fold(self)
+        return closed_form.logits(weights, closed_form.class_terms(weights, rows, self.memory), queries, self.memory)
+
+    @torch.no_grad()
+    def predict(self, rows: Tensor, queries: Tensor) -> Tensor:
+        """The logits [Q, C] of evaluation, for one prediction after another.
+
+        What depends on the rows [C, d] alone is kept for the next call. Where classes were taught (rows added at the
+        end) or forgotten (rows left out) in between, it is changed in time linear in C; after any other change of
+        rows or weights it is made anew, as in the first call.
+        """
+        if len(rows) == 0:
+            return queries.new_empty(len(queries), 0)
+        self.kept = kept = kept_terms.follow(self.kept, self, rows)
+        return closed_form.logits(kept.weights, kept.terms, queries, self.memory)

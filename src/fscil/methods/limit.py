@@ -78,6 +78,12 @@ class LimitSettings(PretrainSettings):
         "BN statistics while meta-training: those of pre-training, or each fake task's own",
         choices=("frozen", "batch"),
     )
+    calibration_memory: float = setting(
+        32.0,
+        "MiB that calibration works in, beside what it keeps of the classes; less is slower with many classes, more is "
+        "not faster, and the results are the same",
+        least=0.001,
+    )
     base_margin: float = setting(0.1, "subtracted from base classes' logits, for the sake of new ones; 0 in the paper")
 
 
@@ -120,6 +126,7 @@ class Limit(PrototypeMethod):
             dropout=self.settings.dropout,
             cosine=cosine,
             scale=self.settings.scale if cosine else 1.0,
+            memory=self.settings.calibration_memory,
         )
         pretrained.power, pretrained.mirror = self.settings.power, self.settings.mirror
         self.network = LimitNetwork(pretrained, self._initial_rows(pretrained, session), calibrator)
@@ -241,6 +248,6 @@ class Limit(PrototypeMethod):
     @torch.no_grad()
     def classify(self, embeddings: Tensor) -> Tensor:
         """Calibrate every query with all rows seen so far, as in meta-training."""
-        logits = self.network.calibrator.eval()(self.network.rows, embeddings)
+        logits = self.network.calibrator.predict(self.network.rows, embeddings)
         logits[:, : self.base_classes] -= self.settings.base_margin
         return logits
