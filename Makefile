@@ -10,7 +10,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest --no-fold-skipped
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow install install-tests wheel clean
+.PHONY: help demo test test-slow bench install install-tests wheel clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1;\2/p' $(firstword $(MAKEFILE_LIST)) | awk -F';' '{printf "%-20s%s\n", $$1, $$2}'
@@ -26,6 +26,9 @@ test: $(INSTALLED_FOR_TESTS) ## style, types and the quick tests
 
 test-slow: $(INSTALLED_FOR_TESTS) ## the slow tests: kills, full disks, longer runs
 	$(PYTEST) -m slow
+
+bench: $(INSTALLED) ## measure speed and memory, as ratios: a table and bench.json
+	PYTHONPATH=. $(BIN)/python -m benchmarks
 
 install: $(INSTALLED) ## only install the package
 

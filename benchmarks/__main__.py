@@ -14,11 +14,16 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import augmentation, streaming, training
+from benchmarks import augmentation, processes, streaming, training
 from benchmarks.figures import Figure
 from fscil.runs import versions
 
-PARTS = {"augmentation": augmentation.measure, "training": training.measure, "streaming": streaming.measure}
+PARTS = {
+    "augmentation": augmentation.measure,
+    "training": training.measure,
+    "processes": processes.measure,
+    "streaming": streaming.measure,
+}
 
 
 def hardware() -> dict[str, str | int]:
