@@ -11,6 +11,7 @@ import torch
 
 import calibrator_reference as reference
 from fscil.benchmark import Benchmark, Session
+from fscil.calibrators import kept_terms
 from fscil.methods import Method
 
 MakeMethod = Callable[..., Method]
@@ -114,3 +115,33 @@ def test_a_thousand_queries_are_answered_like_one(method: Method, benchmark: Ben
     together = method.classify(embeddings)
     apart = torch.cat([method.classify(part) for part in embeddings.split(33)])
     assert torch.allclose(together, apart, atol=1e-4)
+
+
+def test_what_the_classes_need_is_made_once(
+    make_method: MakeMethod, tiny_benchmark: Callable[..., Benchmark], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One image after another, and a class after another: no prediction makes the terms of all classes again."""
+    benchmark = tiny_benchmark(base=9, ways=(1, 1, 1), shots=(2, 2, 2))
+    method = make_method("limit", benchmark)
+    method.learn_base(benchmark.sessions[0])
+    method.logits(benchmark.test_images[:1])
+    monkeypatch.setattr(kept_terms, "make", lambda *_: pytest.fail("the terms of all classes are made again"))
+    network: Any = method.network
+    for session in benchmark.sessions[1:]:
+        method.learn_session(session)
+        together = method.logits(benchmark.test_images)
+        apart = torch.cat([method.logits(image[None]) for image in benchmark.test_images])
+        expected = network.calibrator.attend(network.rows, method.embed(benchmark.test_images))
+        assert torch.allclose(together, expected, atol=1e-3)
+        assert torch.allclose(apart, expected, atol=1e-3)
+
+
+def test_memory_to_work_in_does_not_change_logits(make_method: MakeMethod, benchmark: Benchmark) -> None:
+    found = []
+    for memory in (0.001, 32.0):
+        method = make_method("limit", benchmark, calibration_memory=memory)
+        method.learn_base(benchmark.sessions[0])
+        assert method.network.calibrator.memory == memory
+        method.learn_session(benchmark.sessions[1])
+        found.append(method.logits(benchmark.test_images))
+    assert torch.allclose(*found, rtol=0, atol=1e-4)

@@ -99,7 +99,7 @@ def remove(kept: KeptTerms, staying: Tensor, memory: float) -> KeptTerms:
     def without(r: Tensor, A: Tensor, log_mass: Tensor) -> tuple[Tensor, Tensor]:
         got, mass = from_classes(exact, r, gone, memory)
         share = (mass - log_mass).exp()  # of the attention that goes
-        return (A - share * got) / (1 - share), log_mass + (1 - share).log()
+        return (A - share * got) / (1 - share), log_mass + torch.log1p(-share)
 
     rows, highest = old.rows[staying], kept.highest[staying]
     A, log_mass = in_blocks(without, rows, kept.A[staying], kept.log_mass[staying])

@@ -249,5 +249,5 @@ class Limit(PrototypeMethod):
     def classify(self, embeddings: Tensor) -> Tensor:
         """Calibrate every query with all rows seen so far, as in meta-training."""
         logits = self.network.calibrator.predict(self.network.rows, embeddings)
-        logits[:, : self.base_classes] -= self.settings.base_margin
+        logits[:, : self.base_classes].sub_(self.settings.base_margin)
         return logits
