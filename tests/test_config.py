@@ -134,6 +134,20 @@ def test_explained_settings_are_valid_toml_with_the_same_values() -> None:
     assert tomllib.loads(text) == tomllib.loads(to_toml(config))
 
 
+def test_a_reason_is_that_of_the_default_which_is_named_where_another_value_stands() -> None:
+    text = to_toml(resolve("limit-fast", "cifar100"), explain=True)
+    assert "\nlr = 0.4  # in place of 0.1: the paper's\n" in text
+    assert "\nmomentum = 0.9  # the paper's\n" in text
+
+
+def test_limit_fast_is_limit_but_for_pre_training_on_cifar100() -> None:
+    for benchmark in datasets.names():
+        fast, limit = resolve("limit-fast", benchmark), resolve("limit", benchmark)
+        changed = {key for key, value in fast.settings.items() if value != limit.settings[key]}
+        assert changed == ({"batch", "lr", "epochs", "weight_decay"} if benchmark == "cifar100" else set())
+        assert fast.note == limit.note
+
+
 def test_hash_tells_configurations_apart_and_seeds_together() -> None:
     first, again = resolve("limit", "digits"), resolve("limit", "digits", ["epochs=300"])
     assert first.hash == again.hash

@@ -148,6 +148,8 @@ def test_interrupted_at_every_line_of_its_metrics_and_resumed(
         assert not (tmp_path / "run" / "result.json").exists()
     monkeypatch.setattr(MetricsLog, "write", write)
     result = runs.resume(where(tmp_path / "run"), QUIET)
+    assert "total" in expected.seconds
+    assert "total" not in result.seconds  # of which this process knows only a part
     assert result.accuracy == expected.accuracy
     assert result.trials == expected.trials
     for file in ("predictions.safetensors", "model/model.safetensors"):

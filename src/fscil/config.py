@@ -115,8 +115,15 @@ def split_override(override: str) -> tuple[str, str]:
 
 
 def read_preset(name: str) -> dict[str, Any]:
+    """A preset's text, on top of that of the preset it extends, if it does; tables are merged."""
     file = resources.files("fscil.presets") / f"{name}.toml"
-    return tomllib.loads(file.read_text()) if file.is_file() else {}
+    text = tomllib.loads(file.read_text()) if file.is_file() else {}
+    return merge(read_preset(text["extends"]), text) if "extends" in text else text
+
+
+def merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    both = {key: merge(below[key], value) for key, value in above.items() if isinstance(below.get(key), dict)}
+    return {**below, **above, **both}
 
 
 def to_toml(config: Config, explain: bool = False) -> str:
@@ -128,7 +135,9 @@ def to_toml(config: Config, explain: bool = False) -> str:
     for section in ("settings", "options", "run"):
         lines += ["", f"[{section}]"]
         for key, value in getattr(config, section).items():
-            why = whys[key][0].metadata.get("why", "")
+            why, default = whys[key][0].metadata.get("why", ""), whys[key][0].default
+            if value != default and default is not dataclasses.MISSING:
+                why = f"in place of {toml_value(default)}: {why}"
             lines.append(f"{key} = {toml_value(value)}" + (f"  # {why}" if explain and why else ""))
     return "\n".join(lines) + "\n"
 

@@ -123,6 +123,7 @@ def load_benchmark(config: Config, root: Path | None) -> Benchmark:
 def execute(config: Config, where: Where, console: Console) -> Result:
     """Every process of a run does all of this; the first alone writes."""
     started = time.perf_counter()
+    resumed = (where.folder / "checkpoint").exists()
     run = config.run_settings()
     benchmark = load_benchmark(config, where.root).to(where.device)
     # a run that finds no data leaves nothing behind
@@ -196,7 +197,8 @@ def execute(config: Config, where: Where, console: Console) -> Result:
         save_model(method, config, result, where.folder / "model")
         write_curve([result], where.folder / "curve.png")
         write_report([result], where.folder / "report.html")
-        engine.seconds["total"] = {"seconds": round(time.perf_counter() - started, 3), "cached": False}
+        if not resumed:  # else only part of the time was spent in this process
+            engine.seconds["total"] = {"seconds": round(time.perf_counter() - started, 3), "cached": False}
         write_result(result, where.folder / "result.json")  # last: its presence says that the run is complete
 
     processes.from_first(write)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -82,11 +83,11 @@ def test_weight_gradients_beside_the_backward_pass_are_nn_conv2ds(captured: bool
     """Many layers, so that a gradient which is read before it is there would show."""
     torch.manual_seed(1)
 
-    def tower(conv: type[nn.Conv2d]) -> nn.Sequential:
-        layers = [conv(3 if i == 0 else 16, 16, 3, padding=1, bias=False) for i in range(12)]
+    def tower(conv: Callable[..., nn.Module]) -> nn.Sequential:
+        layers = [conv(3 if i == 0 else 16, 16, 3, padding=1) for i in range(12)]
         return nn.Sequential(*(part for layer in layers for part in (layer, nn.ReLU()))).cuda()
 
-    ours, theirs = tower(Conv2d), tower(nn.Conv2d)
+    ours, theirs = tower(Conv2d), tower(partial(nn.Conv2d, bias=False))
     ours.load_state_dict(theirs.state_dict())
     for module in (ours, theirs):
         module.to(memory_format=torch.channels_last)

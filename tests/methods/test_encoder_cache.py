@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable
 from dataclasses import replace
 from io import StringIO
@@ -108,9 +109,36 @@ def test_data_precision_and_code_are_part_of_the_key(monkeypatch: pytest.MonkeyP
     assert len(set(keys)) == 4
 
 
+# imported by pre-training, but only to describe or to keep, never to compute
+DESCRIBE = {
+    "benchmark.py", "errors.py", "files.py", "naming.py", "settings.py", "methods/encoder_cache.py",
+    "methods/method.py",
+}  # fmt: skip
+
+
+def imported(file: Path, package: Path) -> set[Path]:
+    """Files of the package that a file imports."""
+    found = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("fscil"):
+            at = package.parent / (node.module or "").replace(".", "/")
+            for candidate in (at.with_suffix(".py"), *(at / f"{alias.name}.py" for alias in node.names)):
+                found |= {candidate} if candidate.is_file() else set()
+    return found
+
+
 def test_all_files_that_decide_about_weights_are_part_of_the_code() -> None:
+    """Whatever pre-training imports, directly or not."""
     package = Path(encoder_cache.fscil.__file__).parent
     assert all((package / part).exists() for part in encoder_cache.CODE)
+    known: set[Path] = set()
+    waiting = {package / "methods" / "pretrain.py"}
+    while waiting:
+        known |= waiting
+        waiting = {file for each in waiting for file in imported(each, package)} - known
+    names = {str(file.relative_to(package)) for file in known} - DESCRIBE
+    assert len(names) > 5
+    assert {name for name in names if not name.startswith(encoder_cache.CODE)} == set()
 
 
 def test_off_means_off(learn: Learner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

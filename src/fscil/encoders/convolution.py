@@ -12,10 +12,19 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 
 class Conv2d(nn.Conv2d):
-    """nn.Conv2d without bias, dilation and groups; on CUDA its weight gradient has its own stream."""
+    """nn.Conv2d without bias; on CUDA its weight gradient has its own stream.
+
+    That holds for a layer that is used once in a forward pass, whose output goes to one place (a normalisation, say)
+    and whose gradients are read when the whole backward pass is through: training as the engine does it. Gradients of
+    gradients are refused; with hooks on the weight, or a gradient from before, there is no second stream.
+    """
+
+    def __init__(self, channels_in: int, channels_out: int, size: int, stride: int = 1, padding: int = 0) -> None:
+        super().__init__(channels_in, channels_out, size, stride, padding, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
         if x.is_cuda and torch.is_grad_enabled() and self.weight.requires_grad:
@@ -39,6 +48,7 @@ class _Convolution(torch.autograd.Function):
             return F.conv2d(x, weight, None, stride, padding)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor, None, None]:
         x, weight = ctx.saved_tensors
 
@@ -49,14 +59,20 @@ class _Convolution(torch.autograd.Function):
             )  # fmt: skip
             return result[0 if of_input else 1]
 
+        def of_weight() -> Tensor:
+            """In the parameter's own type and layout, or autograd would copy it before it is there."""
+            return torch.empty_like(ctx.weight).copy_(backward(of_input=False))
+
         main, side = torch.cuda.current_stream(x.device), beside(x.device)
-        side.wait_stream(main)
-        with torch.cuda.stream(side):
-            # in the parameter's own type and layout, or autograd would copy it, in the main stream, before it is there
-            of_weight = torch.empty_like(ctx.weight).copy_(backward(of_input=False))
-        for used in (x, gradient):
-            used.record_stream(side)
-        # when the whole backward pass is through, whoever goes on waits for the weight gradients
-        torch.autograd.Variable._execution_engine.queue_callback(lambda: main.wait_stream(side))
-        of_input = backward(of_input=True).to(ctx.input_type) if ctx.needs_input_grad[0] else None
-        return of_input, of_weight, None, None
+        if ctx.weight.grad is not None or ctx.weight._backward_hooks:  # somebody reads it at once
+            dW = of_weight()
+        else:
+            side.wait_stream(main)
+            with torch.cuda.stream(side):
+                dW = of_weight()
+            for used in (x, gradient):
+                used.record_stream(side)
+            # when the whole backward pass is through, whoever goes on waits for the weight gradients
+            torch.autograd.Variable._execution_engine.queue_callback(lambda: main.wait_stream(side))
+        dx = backward(of_input=True).to(ctx.input_type) if ctx.needs_input_grad[0] else None
+        return dx, dW, None, None

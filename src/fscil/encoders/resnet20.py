@@ -9,7 +9,7 @@ from fscil.encoders.convolution import Conv2d
 
 
 def conv3x3(channels_in: int, channels_out: int, stride: int = 1) -> nn.Conv2d:
-    return Conv2d(channels_in, channels_out, 3, stride, padding=1, bias=False)
+    return Conv2d(channels_in, channels_out, 3, stride, padding=1)
 
 
 class BasicBlock(nn.Module):
@@ -19,7 +19,7 @@ class BasicBlock(nn.Module):
         self.conv2, self.bn2 = conv3x3(channels_out, channels_out), nn.BatchNorm2d(channels_out)
         self.shortcut: nn.Module = nn.Identity()
         if stride != 1 or channels_in != channels_out:
-            projection = Conv2d(channels_in, channels_out, 1, stride, bias=False)
+            projection = Conv2d(channels_in, channels_out, 1, stride)
             self.shortcut = nn.Sequential(projection, nn.BatchNorm2d(channels_out))
 
     def forward(self, x: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ class Ahead:
 
     def __init__(self, stage: Stage, device: torch.device) -> None:
         self.stage = stage
-        self.prepared: dict[int, Mapping[str, Tensor]] = {}
+        self.prepared: dict[int, Mapping[str, Tensor] | Exception] = {}
         self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         if self.stream:
             self.stream.wait_stream(torch.cuda.current_stream(device))  # the images must have arrived
@@ -23,7 +23,10 @@ class Ahead:
     def start(self, segment: int) -> None:
         if self.stream and segment < self.stage.segments:
             with torch.cuda.stream(self.stream):
-                self.prepared[segment] = self.stage.prepare(segment)
+                try:
+                    self.prepared[segment] = self.stage.prepare(segment)
+                except Exception as error:  # told when the segment's turn comes: the one before it is not lost
+                    self.prepared[segment] = error
 
     def take(self, segment: int) -> Mapping[str, Tensor]:
         if self.stream is None:
@@ -31,6 +34,8 @@ class Ahead:
         if segment not in self.prepared:
             self.start(segment)
         data = self.prepared.pop(segment)
+        if isinstance(data, Exception):
+            raise data
         training = torch.cuda.current_stream(self.stream.device)
         training.wait_stream(self.stream)
         for tensor in data.values():

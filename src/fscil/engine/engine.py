@@ -55,7 +55,7 @@ class Engine:
         """Train the stage to its end, from its checkpoint if there is one."""
         path = self.checkpoint_path(stage.name)
         stepper: Stepper | None = None
-        first, spent = 0, 0.0
+        first, spent, captured = 0, 0.0, True
         held = processes.from_first(lambda: (path, *load_tensors(path)) if path and path.exists() else None)
         if held:
             source, tensors, about = held
@@ -97,10 +97,12 @@ class Engine:
                 progress.update(bar, advance=1, description=f"{name} (loss {mean_loss:.3f})")
                 last = segment + 1 == stage.segments
                 if path and (last or now - saved >= self.checkpoint_seconds):
-                    about = {"segments_done": segment + 1, "seconds": elapsed, "captured": stepper.graph is not None}
+                    captured = captured and stepper.graph is not None
+                    about = {"segments_done": segment + 1, "seconds": elapsed, "captured": captured}
                     save_tensors(path, stepper.state(), about)
                     saved = now
-        self._finish(stage.name, spent + time.perf_counter() - started, stepper.graph is not None)
+        captured = captured and stepper.graph is not None  # in all its segments, also those before a resumption
+        self._finish(stage.name, spent + time.perf_counter() - started, captured)
 
     def _finish(self, name: str, seconds: float, captured: bool) -> None:
         self.seconds[self.scope + name] = {"seconds": round(seconds, 3), "cached": False}

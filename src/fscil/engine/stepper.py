@@ -114,7 +114,8 @@ class Stepper:
 
     @contextmanager
     def _undone(self) -> Any:
-        """Put module and optimiser back to where they were, in place."""
+        """Put module, optimiser and random numbers back to where they were, in place."""
+        seed = torch.initial_seed()
         module = {name: tensor.clone() for name, tensor in self.stage.module.state_dict().items()}
         momentum = {p: state["momentum_buffer"].clone() for p, state in self.optimiser.state.items() if state}
         yield
@@ -125,6 +126,7 @@ class Stepper:
                 buffer.copy_(momentum[parameter])
             elif buffer is not None:
                 buffer.zero_()  # what the first step makes of it is the same as with no buffer
+        torch.manual_seed(seed)  # a resumed run captures in another segment, and must draw the same dropout there
 
     # -- what a checkpoint holds ---------------------------------------------------------------------------------
     def state(self) -> dict[str, Tensor]:

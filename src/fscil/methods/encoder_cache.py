@@ -12,6 +12,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+import torch
 from filelock import FileLock
 from torch import Tensor, nn
 
@@ -22,8 +23,10 @@ from fscil.errors import UserError
 from fscil.methods.method import Context
 
 # what decides about the weights that come out of pre-training
-ENGINE = ("stepper.py", "processes.py", "seeds.py", "schedule.py")
-CODE = ("encoders", "augment", "datasets/decode.py", *(f"engine/{file}" for file in ENGINE), "methods/pretrain.py")
+CODE = (
+    "encoders", "augment", "engine", "datasets/decode.py", "images.py", "reading.py", "methods/pretrain.py",
+    "methods/cosine_network.py",
+)  # fmt: skip
 
 
 def cache_folder() -> Path:
@@ -49,7 +52,7 @@ def key(settings: dict[str, Any], context: Context) -> str:
         "settings": settings,
         "data": [context.data_checksum, context.mean, context.std],
         "seed": engine.seed,
-        "code": code_version(),
+        "code": [code_version(), torch.__version__],
         "precision": f"{engine.device.type}-{'bfloat16' if engine.bfloat16 else 'float32'}",
     }
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:24]

@@ -201,7 +201,8 @@ class Limit(PrototypeMethod):
         parts = sizes(shape, self.base_classes)
 
         def prepare(segment: int) -> Batch:
-            return source.sample(steps, seed_for(engine.seed, "meta-train", segment))
+            left = settings.meta_steps - segment * steps  # the last segment may be shorter
+            return source.sample(min(steps, left), seed_for(engine.seed, "meta-train", segment))
 
         def loss(batch: Batch) -> Tensor:
             if "images" in batch:
@@ -235,7 +236,8 @@ class Limit(PrototypeMethod):
             def seed(epoch: int) -> int:
                 return seed_for(engine.seed, "meta-train", segment, epoch)
 
-            return augmented(session, items_of(session, settings.batch, seed, 0, steps), augmentation)
+            left = settings.meta_steps - segment * steps
+            return augmented(session, items_of(session, settings.batch, seed, 0, min(steps, left)), augmentation)
 
         def loss(batch: Batch) -> Tensor:
             with torch.no_grad():
