@@ -146,6 +146,20 @@ def test_kept_terms_are_never_stale(change: Change) -> None:
     assert torch.allclose(after, module.attend(rows, queries), rtol=0, atol=1e-10)
 
 
+@pytest.mark.parametrize("dim", [66, 67])
+@pytest.mark.parametrize("place", [0, -1])
+def test_one_number_is_noticed_wherever_it_stands(dim: int, place: int) -> None:
+    module, rows, queries = calibrator(dim).float(), tokens(100, 2, dim).float(), tokens(3, 3, dim).float()
+    module.predict(rows, queries)
+    for tensor in (rows, *module.parameters()):
+        kept = module.kept
+        tensor.data.view(-1)[place] += 0.5
+        found = module.predict(rows, queries)
+        assert module.kept is not kept
+        assert torch.allclose(found, module.attend(rows, queries), rtol=0, atol=1e-3)
+        assert module.predict(rows, queries).equal(found)
+
+
 def test_a_gradient_step_is_noticed() -> None:
     module, rows, queries = calibrator().requires_grad_(), tokens(20, 2), tokens(3, 3)
     before = module.predict(rows, queries)
