@@ -152,10 +152,8 @@ def holds(kept: KeptTerms, calibrator: Transformer) -> bool:
 
 
 def same(a: Tensor, b: Tensor) -> bool:
-    """Bit for bit, where there are many"""
-    if a.dtype != b.dtype or a.device != b.device:
+    if a.dtype != b.dtype or a.device != b.device or a.shape != b.shape:
         return False
-    if a.numel() > 2**12 and a.dtype == torch.float32 and a.is_contiguous() and b.is_contiguous():
-        if a.shape[-1] % 2 == b.shape[-1] % 2 == 0:
-            a, b = a.view(torch.int64), b.view(torch.int64)  # two at a time take half the time
+    if a.numel() > 2**12 and a.dtype == torch.float32 and a.shape[-1] % 2 == 0 and b.is_contiguous():
+        a, b = a.contiguous().view(torch.int64), b.view(torch.int64)  # two at a time take half the time
     return torch.equal(a, b)
