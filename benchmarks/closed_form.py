@@ -8,6 +8,7 @@ What is compared takes turns, and the best of all turns counts: on a busy machin
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -42,6 +43,7 @@ def best_times(seconds: float, **functions: Callable[[], object]) -> dict[str, f
 
 def once(function: Callable[[], object]) -> tuple[float, float]:
     """Seconds, and MiB of tensors that are alive at once beside those that were there before."""
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else the profiler talks about devices that are not there
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         start = time.perf_counter()
         function()

@@ -146,6 +146,20 @@ def test_kept_terms_are_never_stale(change: Change) -> None:
     assert torch.allclose(after, module.attend(rows, queries), rtol=0, atol=1e-10)
 
 
+@pytest.mark.parametrize("dim", [66, 67])
+@pytest.mark.parametrize("place", [0, -1])
+def test_one_number_is_noticed_wherever_it_stands(dim: int, place: int) -> None:
+    module, rows, queries = calibrator(dim).float(), tokens(100, 2, dim).float(), tokens(3, 3, dim).float()
+    module.predict(rows, queries)
+    for tensor in (rows, *module.parameters()):
+        kept = module.kept
+        tensor.data.view(-1)[place] += 0.5
+        found = module.predict(rows, queries)
+        assert module.kept is not kept
+        assert torch.allclose(found, module.attend(rows, queries), rtol=0, atol=1e-3)
+        assert module.predict(rows, queries).equal(found)
+
+
 def test_a_gradient_step_is_noticed() -> None:
     module, rows, queries = calibrator().requires_grad_(), tokens(20, 2), tokens(3, 3)
     before = module.predict(rows, queries)
@@ -205,3 +219,16 @@ def test_teaching_and_forgetting_take_time_linear_in_the_classes() -> None:
             found = module.predict(changed, queries)
         assert sizes.largest <= 502 * DIM
         assert torch.allclose(found, module.attend(changed, queries), rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_rows_may_lie_anywhere_in_memory(dtype: torch.dtype) -> None:
+    """A view into a larger tensor, at an odd place or with gaps, is as good as any."""
+    module = calibrator(64).to(dtype)
+    rows, queries = tokens(100, 2, 64).to(dtype), tokens(2, 3, 64).to(dtype)
+    expected = module.predict(rows, queries)
+    odd = torch.cat([rows.new_zeros(1), rows.flatten()])[1:].view(100, 64)
+    gaps = torch.cat([rows, rows], 1)[:, :64]
+    for same_rows in (odd, gaps, rows):
+        assert torch.equal(module.predict(same_rows, queries), expected)
+        assert module.predict(same_rows[1:], queries).shape == (2, 99)
