@@ -145,7 +145,9 @@ def survivors(old: Tensor, new: Tensor) -> Tensor:
 
 def hashes(rows: Tensor) -> list[int]:
     """Of the bytes of every row"""
-    return [hash(row.tobytes()) for row in rows.detach().cpu().contiguous().view(torch.uint8).numpy()]
+    rows = rows.detach().cpu().contiguous()
+    known = rows.view(torch.int16) if rows.dtype == torch.bfloat16 else rows  # which NumPy has not
+    return [hash(row.tobytes()) for row in known.numpy()]
 
 
 def holds(kept: KeptTerms, calibrator: Transformer) -> bool:
@@ -166,4 +168,5 @@ def same(a: Tensor, b: Tensor) -> bool:
 
 def pairs_up(x: Tensor) -> bool:
     """Whether float32 numbers can be seen as half as many of eight bytes."""
-    return x.dtype == torch.float32 and x.is_contiguous() and x.shape[-1] % 2 == 0 and x.storage_offset() % 2 == 0
+    even = x.shape[-1] % 2 == int(x.storage_offset()) % 2 == 0
+    return even and x.dtype == torch.float32 and x.is_contiguous()
