@@ -1,7 +1,4 @@
-"""Closed-form calibration: its speed and memory, as ratios measured in one run.
-
-    python benchmarks/closed_form.py            a minute and a half on 2 cores
-    python benchmarks/closed_form.py --large    up to 100,000 classes, some minutes
+"""Closed-form calibration against attention, a linear head and a cosine head; and its cost against the classes.
 
 What is compared takes turns, and the best of all turns counts: on a busy machine the others tell about its neighbours.
 """
@@ -9,27 +6,25 @@ What is compared takes turns, and the best of all turns counts: on a busy machin
 from __future__ import annotations
 
 import os
-import sys
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
+from benchmarks.figures import Figure
 from fscil import encoders
 from fscil.calibrators import Transformer
 from fscil.methods.cosine_network import cosine_logits
 
 QUERIES = 512
 SCALE = 16.0
-Line = dict[str, Any]
 
 
-def best_times(seconds: float, **functions: Callable[[], object]) -> dict[str, float]:
-    """The shortest time of each, in seconds; they take turns, two at least, for about so long."""
+def in_turns(seconds: float, **functions: Callable[[], object]) -> dict[str, float]:
+    """The shortest time of each, in milliseconds; they take turns, two at least, for about so many seconds."""
     times: dict[str, list[float]] = {name: [] for name in functions}
     end, turns = time.perf_counter() + seconds, 0
     while time.perf_counter() < end or turns < 2:
@@ -37,23 +32,21 @@ def best_times(seconds: float, **functions: Callable[[], object]) -> dict[str, f
         for name, function in functions.items():
             start = time.perf_counter()
             function()
-            times[name].append(time.perf_counter() - start)
+            times[name].append(1000 * (time.perf_counter() - start))
     return {name: min(each) for name, each in times.items()}
 
 
-def once(function: Callable[[], object]) -> tuple[float, float]:
-    """Seconds, and MiB of tensors that are alive at once beside those that were there before."""
+def peak(function: Callable[[], object]) -> float:
+    """MiB of tensors that are alive at once beside those that were there before."""
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else the profiler talks about devices that are not there
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
-        start = time.perf_counter()
         function()
-        seconds = time.perf_counter() - start
     events = [event for event in profiler.profiler.kineto_results.events() if event.name() == "[memory]"]
-    alive = peak = 0
+    alive = most = 0
     for event in sorted(events, key=lambda event: event.start_ns()):
         alive += event.nbytes()
-        peak = max(peak, alive)
-    return seconds, peak / 2**20
+        most = max(most, alive)
+    return most / 2**20
 
 
 def calibrator_rows_and_queries(C: int, d: int) -> tuple[Transformer, Tensor, Tensor]:
@@ -66,8 +59,8 @@ def calibrator_rows_and_queries(C: int, d: int) -> tuple[Transformer, Tensor, Te
 
 
 @torch.no_grad()
-def head(C: int, d: int, seconds: float) -> Line:
-    """Calibrated logits of 512 queries with kept class terms, over attention, a linear and a cosine head.
+def head(C: int, d: int, seconds: float = 1.5) -> Iterator[Figure]:
+    """Logits of 512 queries with kept class terms.
 
     Attention does as many queries at a time as suit the cache; its time and memory are counted per query.
     """
@@ -81,84 +74,85 @@ def head(C: int, d: int, seconds: float) -> Line:
         return calibrator.attend(rows, some)
 
     calibrated()
-    times = best_times(
+    ms = in_turns(
         seconds,
         calibrated=calibrated,
         linear=lambda: F.linear(queries, rows),
         cosine=lambda: cosine_logits(queries, rows, SCALE),
     )
-    of_attention = best_times(seconds / 2, attention=attention)["attention"] * QUERIES / len(some)
-    memory, memory_of_attention = once(calibrated)[1], once(attention)[1] * QUERIES / len(some)
-    return {
-        "C": C,
-        "d": d,
-        "calibrated ms": 1000 * times["calibrated"],
-        "attention / calibrated": of_attention / times["calibrated"],
-        "in memory": memory_of_attention / memory,
-        "calibrated / linear": times["calibrated"] / times["linear"],
-        "calibrated / cosine": times["calibrated"] / times["cosine"],
-    }
+    share = QUERIES / len(some)
+    ms["attention"] = share * in_turns(seconds / 2, attention=attention)["attention"]
+    mib = {"calibrated": peak(calibrated), "attention": share * peak(attention)}
+    at = f"C = {C}, d = {d}"
+    for other, meaning, ratio in (
+        ("attention", "times faster", ms["attention"] / ms["calibrated"]),
+        ("linear", "times the time", ms["calibrated"] / ms["linear"]),
+        ("cosine", "times the time", ms["calibrated"] / ms["cosine"]),
+    ):
+        name = "closed form over attention" if other == "attention" else f"calibrated head over a {other} one"
+        measured = {"calibrated, ms": ms["calibrated"], f"{other}, ms": ms[other]}
+        yield Figure(f"{name}, {at}", ratio, meaning, measured)
+    measured = {f"{name}, MiB": value for name, value in mib.items()}
+    yield Figure(f"memory of attention, {at}", mib["attention"] / mib["calibrated"], "times as much", measured)
 
 
 @torch.no_grad()
-def end_to_end(images: int, C: int, seconds: float) -> Line:
-    """Images to logits with a ResNet20: calibrated over uncalibrated."""
+def end_to_end(images: int, C: int, seconds: float = 6.0) -> Figure:
+    """Images to logits with a ResNet20."""
     encoder = encoders.build("resnet20", (0.5, 0.5, 0.5), (0.25, 0.25, 0.25)).eval()
     calibrator, rows, _ = calibrator_rows_and_queries(C, encoder.dim)
     batch = torch.randint(0, 256, (images, 3, 32, 32), dtype=torch.uint8)
-    times = best_times(
+    ms = in_turns(
         seconds,
         calibrated=lambda: calibrator.predict(rows, encoder.embed(batch)),
         cosine=lambda: cosine_logits(encoder.embed(batch), rows, SCALE),
     )
-    return {
-        "images": images,
-        "C": C,
-        "calibrated ms": 1000 * times["calibrated"],
-        "calibrated / cosine": times["calibrated"] / times["cosine"],
-    }
+    measured = {f"{name}, ms": value for name, value in ms.items()}
+    name = f"calibrated prediction over an uncalibrated one, {images} image{'s' * (images > 1)}, C = {C}"
+    return Figure(name, ms["calibrated"] / ms["cosine"], "times the time", measured)
 
 
 @torch.no_grad()
-def against_classes(C: int, d: int, seconds: float) -> Line:
-    """Milliseconds and MiB to build the class terms, to teach and to forget one class, to answer one or 512 queries."""
+def costs(C: int, d: int, seconds: float = 1.0) -> dict[str, float]:
+    """Milliseconds to build the class terms, to teach and to forget a class, to answer one and 512 queries; MiB."""
     calibrator, rows, queries = calibrator_rows_and_queries(C, d)
     one, more = queries[:1], torch.cat([rows, torch.randn(1, d)])
-    built, memory = once(lambda: calibrator.predict(rows, one))
-    times = best_times(
+    start = time.perf_counter()
+    calibrator.predict(rows, one)
+    built = 1000 * (time.perf_counter() - start)
+    changes = in_turns(
         seconds, teach=lambda: calibrator.predict(more, one), forget=lambda: calibrator.predict(rows, one)
-    ) | best_times(
-        seconds, answer=lambda: calibrator.predict(rows, one), answers=lambda: calibrator.predict(rows, queries)
+    )
+    answers = in_turns(
+        seconds, one=lambda: calibrator.predict(rows, one), many=lambda: calibrator.predict(rows, queries)
     )
     return {
-        "C": C,
-        "d": d,
-        "build ms": 1000 * built,
-        **{f"{name} ms": 1000 * value for name, value in times.items()},
-        "build MiB": memory,
-        "answers MiB": once(lambda: calibrator.predict(rows, queries))[1],
+        "build, ms": built,
+        "teach a class, ms": changes["teach"],
+        "forget a class, ms": changes["forget"],
+        "1 query, ms": answers["one"],
+        f"{QUERIES} queries, ms": answers["many"],
+        f"{QUERIES} queries, MiB": peak(lambda: calibrator.predict(rows, queries)),
     }
 
 
-def run(large: bool = False, seconds: float = 2.0) -> dict[str, list[Line]]:
-    """`seconds` for each comparison, and more where one of the two is slow."""
-    many = (1000, 10_000, 100_000) if large else (1000, 4000, 16_000)
-    return {
-        "closed form": [head(C, d, seconds) for d in (64, 512) for C in (100, 200, 1000, 5000)],
-        "end to end": [end_to_end(images, 100, 3 * seconds) for images in (QUERIES, 1)],
-        "cost against classes": [against_classes(C, 64, seconds / 2) for C in many],
-    }
+def against_classes(few: int, many: int, d: int = 64) -> Iterator[Figure]:
+    small, large = costs(few, d), costs(many, d)
+    for what in small:
+        measured = {f"C = {few}: {what}": small[what], f"C = {many}: {what}": large[what]}
+        name = f"{what.split(',')[0]} with {many // few} times the classes, d = {d}"
+        yield Figure(name, large[what] / small[what], f"times the {what.split()[-1]}", measured)
 
 
-def show(title: str, table: list[Line]) -> None:
-    widths = [max(len(name), 8) for name in table[0]]
-    print(f"\n{title}")
-    for line in (list(table[0]), *(line.values() for line in table)):
-        cells = (f"{cell:.{0 if cell >= 100 else 3}f}" if isinstance(cell, float) else str(cell) for cell in line)
-        print("  ".join(cell.rjust(width) for cell, width in zip(cells, widths, strict=True)))
+def measure() -> Iterator[Figure]:
+    for d in (64, 512):
+        for C in (100, 200, 1000, 5000):
+            yield from head(C, d)
+    for images in (QUERIES, 1):
+        yield end_to_end(images, 100)
+    yield from against_classes(2000, 16_000)
 
 
-if __name__ == "__main__":
-    print(f"{torch.get_num_threads()} threads, torch {torch.__version__}; {QUERIES} queries, cosine logits, float32")
-    for title, table in run(large="--large" in sys.argv[1:]).items():
-        show(title, table)
+def measure_many_classes() -> Iterator[Figure]:
+    """100,000 classes, some minutes."""
+    yield from against_classes(10_000, 100_000)
