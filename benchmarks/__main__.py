@@ -54,13 +54,6 @@ def table(figures: list[Figure]) -> Table:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("bench.json"))
-    parser.add_argument(
-        "--only",
-        nargs="*",
-        choices=PARTS,
-        default=[part for part in PARTS if part not in LONG],
-        help="these parts alone",
-    )
     usual = [part for part in PARTS if part not in LONG]
     parser.add_argument("--only", nargs="*", choices=PARTS, default=usual, help="these parts alone")
     args = parser.parse_args()

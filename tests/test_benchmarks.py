@@ -1,0 +1,46 @@
+"""make bench: one table, one JSON file, and figures that are the ratio of what was measured."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from benchmarks import __main__ as bench
+from benchmarks import closed_form
+from benchmarks.figures import Figure
+
+
+def some() -> Iterator[Figure]:
+    yield Figure("ours over theirs", 2.0, "times faster", {"ours, ms": 1.0, "theirs, ms": 2.0})
+
+
+def failing() -> Iterator[Figure]:
+    yield from some()
+    raise RuntimeError("no such device")
+
+
+def test_what_was_measured_is_written_also_when_a_later_part_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(bench, "PARTS", {"good": some, "bad": failing})
+    monkeypatch.setattr(sys, "argv", ["benchmarks", "--out", str(tmp_path / "bench.json")])
+    with pytest.raises(RuntimeError):
+        bench.main()
+    assert "ours over theirs: 2 times faster" in capsys.readouterr().out
+    found = json.loads((tmp_path / "bench.json").read_text())
+    assert [figure["ratio"] for figure in found["figures"]] == [2.0]
+    assert found["hardware"]["cpu"]
+    assert found["versions"]["torch"]
+
+
+def test_the_closed_form_is_measured_against_what_it_replaces() -> None:
+    figures = {figure.name: figure for figure in closed_form.head(20, 16, seconds=0.01)}
+    attention = figures["closed form over attention, C = 20, d = 16"]
+    measured = attention.measured
+    assert attention.ratio == pytest.approx(measured["attention, ms"] / measured["calibrated, ms"])
+    memory = figures["memory of attention, C = 20, d = 16"].measured
+    assert memory["attention, MiB"] > 512 * 20 * 16 * 4 / 2**20  # at least one tensor of all queries and classes
