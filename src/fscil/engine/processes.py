@@ -142,9 +142,9 @@ def agree(facts: Mapping[str, object]) -> None:
     """Refuse to go on where the processes differ in something that must be the same."""
     first, *others = told_by_all(dict(facts))
     for number, theirs in enumerate(others, 1):
-        for name, value in theirs.items():
-            if value != first[name]:
+        for name in (*first, *theirs):
+            if theirs.get(name) != first.get(name):
                 raise UserError(
-                    f"process {number} has another {name} than process 0 ({value} against {first[name]}); "
-                    "all must be given the same"
+                    f"process {number} has another {name} than process 0 ({theirs.get(name)} against "
+                    f"{first.get(name)}); all must be given the same"
                 )
