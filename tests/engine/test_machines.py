@@ -40,3 +40,7 @@ def test_other_pictures_of_the_same_names_are_refused(found: Found, stream: str,
 def test_copies_of_the_same_pictures_are_learned(found: Found, stream: str) -> None:
     """Although their files have other times of change."""
     assert [each["copies"][f"{stream}, nothing"] for each in found] == ["not refused"] * 2
+
+
+def test_who_waits_for_another_run_says_so_before_the_others_give_up(found: Found) -> None:
+    assert [each["waited"] for each in found] == [[0, 0.5, 0.5], []]
