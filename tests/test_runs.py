@@ -265,6 +265,15 @@ def test_the_base_session_is_known_to_the_pixel(tiny_benchmark: Callable[..., Be
     assert runs.session_checksum(first) != runs.session_checksum(relabelled)
 
 
+def test_one_process_compares_no_data_and_looks_at_the_base_session_alone(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hashed: list[int] = []
+    monkeypatch.setattr(runs, "digest", lambda images, labels: hashed.append(len(labels)) or "digest")
+    start("decoupled-cosine")
+    assert hashed == [4 * 8]
+
+
 def test_devices_by_name() -> None:
     assert runs.choose_device("cpu") == torch.device("cpu")
     with pytest.raises(UserError, match="it is cpu or cuda"):

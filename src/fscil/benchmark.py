@@ -48,7 +48,7 @@ class Benchmark:
     mean: tuple[float, float, float]  # of the pixels in [0, 1], for normalisation
     std: tuple[float, float, float]
     split_checksum: str  # which item went where
-    data_checksum: str  # what the items are
+    data_checksum: str  # what the items are, in the words of the dataset
     pool: Pool  # stays where it was read, whatever device the sessions are on
     warnings: tuple[str, ...] = ()
 

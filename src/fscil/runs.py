@@ -24,7 +24,7 @@ from fscil.engine import Engine, launch, processes
 from fscil.engine.checkpoint import save_tensors
 from fscil.errors import UserError
 from fscil.files import write_atomically
-from fscil.images import contents
+from fscil.images import StreamedImages, contents, contents_of_copies
 from fscil.metrics import Summary, summarise
 from fscil.model_folder import save_model
 from fscil.protocol import embed_test_images, run_sessions, run_trials
@@ -141,9 +141,8 @@ def execute(config: Config, where: Where, console: Console) -> Result:
     )
     engine.seconds["read"] = {"seconds": round(time.perf_counter() - started, 3), "cached": False}
     context = methods.Context(engine, benchmark.mean, benchmark.std, session_checksum(benchmark))
-    # of streamed files it is the time of change that tells them apart, and copies on other machines have another
-    data = context.data_checksum if isinstance(benchmark.test_images, Tensor) else benchmark.split_checksum
-    processes.agree({"data": data, "configuration": config.hash, "device": where.device.type})
+    if processes.world() > 1:
+        processes.agree({"configuration": config.hash, "device": where.device.type, **data_facts(benchmark)})
     method = methods.get(config.method)(config.method_settings(), context)
     method.learn_base(benchmark.sessions[0])
 
@@ -228,6 +227,26 @@ def describe(device: torch.device) -> str:
 def session_checksum(benchmark: Benchmark) -> str:
     """What the base session is made of, to the pixel or the file: the cache of encoders must not mix two of them up."""
     base = benchmark.sessions[0]
-    digest = hashlib.sha256(contents(base.images))
-    digest.update(base.labels.cpu().contiguous().numpy().data)
-    return digest.hexdigest()
+    return digest(contents(base.images), base.labels)
+
+
+def data_facts(benchmark: Benchmark) -> dict[str, str]:
+    """What all processes must have alike. Each looks at the images that it has.
+
+    What a dataset says of itself, its data_checksum, may be no more than a recipe, or name the files' time of change.
+    """
+    facts = {"split": benchmark.split_checksum}
+    images = {f"session {i}": (session.images, session.labels) for i, session in enumerate(benchmark.sessions)}
+    images["pool of later classes"] = benchmark.pool.images, benchmark.pool.labels
+    images["test set"] = benchmark.test_images, benchmark.test_labels
+    for name, (its_images, labels) in images.items():
+        if isinstance(its_images, StreamedImages):
+            facts["decoding"] = its_images.source.recipe
+        facts[name] = digest(contents_of_copies(its_images), labels)[:16]
+    return facts
+
+
+def digest(images: bytes | memoryview, labels: Tensor) -> str:
+    found = hashlib.sha256(images)
+    found.update(labels.cpu().contiguous().numpy().data)
+    return found.hexdigest()

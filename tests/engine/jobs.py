@@ -156,6 +156,17 @@ def learn_on_gpus(folder: Path) -> None:
         learn(scenario, folder / scenario, device="cuda")
 
 
+def wait_for_a_hanging_gpu(folder: Path) -> None:
+    """A tensor that comes in time, then one that does not: the GPU is busy for many seconds."""
+    processes.settled(torch.zeros(1, device="cuda"))
+    os.environ["FSCIL_TIMEOUT"] = "1"
+    torch.cuda._sleep(2 * 10**10)
+    try:
+        processes.settled(torch.zeros(1, device="cuda"))
+    except launch.LostContact as error:
+        (folder / "said").write_text(str(error))
+
+
 def learn_until_the_power_fails(folder: Path) -> None:
     try:
         learn("blends, batch statistics", folder, FailingEngine)

@@ -1,10 +1,14 @@
-"""Started by torchrun: what a refused run looks like."""
+"""What it looks like when processes cannot go on together."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from cli_process import TWO_PROCESSES, fscil_process
+from fscil.engine import processes
+from fscil.engine.launch import LostContact
 
 
 def test_a_refused_run_is_one_line_and_exit_code_2_in_every_process(tmp_path: Path) -> None:
@@ -14,3 +18,16 @@ def test_a_refused_run_is_one_line_and_exit_code_2_in_every_process(tmp_path: Pa
     assert "did you mean 'epochs'" in line
     assert [line.split()[2] for line in err.splitlines() if "exitcode  :" in line] == ["2", "2"]  # torchrun's summary
     assert not list(tmp_path.iterdir())
+
+
+def test_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FSCIL_TIMEOUT", "1")
+    with pytest.raises(LostContact, match=r"process 0 lost contact .*nothing came in the 1 s of FSCIL_TIMEOUT"):
+        processes.wait_until(lambda: False)
+
+
+def test_what_comes_in_time_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FSCIL_TIMEOUT", "60")
+    answers = iter([False, False, True])
+    processes.wait_until(lambda: next(answers))
+    assert not list(answers)

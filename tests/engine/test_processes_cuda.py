@@ -41,3 +41,9 @@ def test_a_group_trains_what_one_process_trains_and_captures_it(alone: Path, tmp
             assert about["captured"]
             assert all(about["captured"])
             assert max(float((found[name] - expected[name]).abs().max()) for name in expected) < 1e-4, scenario
+
+
+@pytest.mark.skipif(GPUS < 1, reason="needs a CUDA device")
+def test_a_gpu_that_hangs_is_not_waited_for_for_ever(tmp_path: Path) -> None:
+    jobs.together(jobs.wait_for_a_hanging_gpu, tmp_path, meeting=tmp_path / "meeting", world=1, device="cuda")
+    assert "process 0 lost contact" in (tmp_path / "said").read_text()

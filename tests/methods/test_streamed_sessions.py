@@ -166,6 +166,30 @@ def test_fake_tasks_take_no_more_memory_than_they_may(
     assert largest.images <= 60
 
 
+@pytest.mark.parametrize(("epochs", "parts"), [(1, [1] * 7), (2, [2, 2, 2, 1]), (3, [3, 3, 1]), (6, [4, 3]), (7, [7])])
+def test_finetuning_is_cut_to_the_memory_it_may_take_and_changes_no_number(
+    photo_folder: Callable[..., Path], make_method: MakeMethod, recording_engine: Any, epochs: int, parts: list[int]
+) -> None:
+    """Seven epochs of the four images of a session, of which so many epochs fit."""
+    benchmark = load(photo_folder(classes=7, images=6), "always")
+    base, session, *_ = benchmark.sessions
+    settings: dict[str, Any] = {"session_epochs": 7, "session_decay_epoch": 5}
+    whole = learned(make_method, "finetune", benchmark, 2**20, **settings)
+    in_parts = learned(make_method, "finetune", benchmark, epochs * 4 * IMAGE + 1, **settings)
+    for method in (whole, in_parts):
+        method.learn_session(session)
+    assert_same(whole, in_parts)
+
+    recording_engine.segment_bytes = in_parts.engine.segment_bytes
+    method = make_method("finetune", benchmark, engine=recording_engine, **settings)
+    method.learn_base(base)
+    method.learn_session(session)
+    stage = recording_engine.stages[-1]
+    with LargestBatch() as largest:
+        assert [len(stage.prepare(segment)["labels"]) for segment in range(stage.segments)] == parts
+    assert largest.images <= epochs * 4
+
+
 @pytest.mark.parametrize("stream", ["always", "never"])
 def test_memory_does_not_grow_with_the_data(
     photo_folder: Callable[..., Path], make_method: MakeMethod, stream: str

@@ -34,15 +34,16 @@ def read_files(
 
 def stream_files(paths: Sequence[Path], names: Sequence[str], size: int) -> tuple[StreamedImages, list[str]]:
     """The files are known by name, length and time of change: their bytes are read when they are needed."""
-    facts = []
+    facts, copied = [], []
     for path, name in zip(paths, names, strict=True):
         try:
             status = path.stat()
         except OSError as error:
             raise unreadable(path, error) from error
-        facts.append(f"{name} {status.st_size} {status.st_mtime_ns}")
+        copied.append(f"{name} {status.st_size}")
+        facts.append(f"{copied[-1]} {status.st_mtime_ns}")
     recipe = f"{size} pixels a side, Pillow {PIL.__version__}"
-    source = Source(lambda row: decode(read_bytes(paths[row]), size, str(paths[row])), size, recipe, facts)
+    source = Source(lambda row: decode(read_bytes(paths[row]), size, str(paths[row])), size, recipe, facts, copied)
     return StreamedImages(source), facts
 
 

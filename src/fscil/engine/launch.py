@@ -55,7 +55,7 @@ def join(meeting: str = "env://", least: int = 2) -> None:
     from torch.distributed.distributed_c10d import PrefixStore  # not part of every build of torch
     from torch.distributed.rendezvous import rendezvous
 
-    timeout = _timeout()
+    timeout = patience()
     own, count = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     # gloo also beside NCCL: what processes tell each other besides tensors needs no GPU
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo"
@@ -68,8 +68,8 @@ def join(meeting: str = "env://", least: int = 2) -> None:
     signal.signal(signal.SIGTERM, _told_to_stop)
 
 
-def _timeout() -> timedelta:
-    """A process that dies is noticed at once, by its closed connections; this is for one that hangs."""
+def patience() -> timedelta:
+    """How long others are waited for. Who dies is noticed at once, by closed connections; this is for who hangs."""
     named = os.environ.get("FSCIL_TIMEOUT", "600")
     try:
         return timedelta(seconds=max(1, int(named)))
@@ -138,18 +138,18 @@ def contact() -> Iterator[None]:
     except RuntimeError as error:  # of gloo, NCCL and the store alike
         if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
             raise  # it is the capture that failed
-        raise _why(f"lost contact with the others ({_cause(error)})") from error
+        raise lost(f"lost contact with the others ({_cause(error)})") from error
 
 
 def _told_to_stop(number: int, frame: FrameType | None) -> None:
     """torchrun ends the whole job when one process has failed."""
     if isinstance(sys.exc_info()[1], (UserError, LostContact)):
         return  # it is about to end
-    raise _why("was told to stop, as when another one has failed")
+    raise lost("was told to stop, as when another one has failed")
 
 
-def _why(what: str) -> Exception:
-    """Another process's refusal, if there was one."""
+def lost(what: str) -> Exception:
+    """Why this process cannot go on: another one's refusal, if there was one."""
     if _board is not None:
         with contextlib.suppress(RuntimeError):
             if _board.check(["refusal"]):

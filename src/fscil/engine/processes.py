@@ -15,12 +15,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from fscil.engine.launch import alone, contact, leads, rank, world
+from fscil.engine.launch import alone, contact, leads, lost, patience, rank, world
 from fscil.errors import UserError
 
 __all__ = [
-    "agree", "alone", "average_gradients", "from_all", "from_first", "gathered", "leads", "rank", "settled", "share",
-    "spread", "summed", "told_by_all", "world",
+    "agree", "alone", "average_gradients", "from_all", "from_first", "gathered", "leads", "patience", "rank", "settled",
+    "share", "spread", "summed", "told_by_all", "wait_until", "world",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -89,13 +89,25 @@ def average_gradients(parameters: Iterable[Tensor]) -> None:
 
 
 def settled(tensor: Tensor) -> Tensor:
-    """Wait for a tensor on the GPU in Python: a wait inside CUDA for a process that is gone could not be ended."""
+    """Wait for a tensor on the GPU in Python: a wait inside CUDA for a process that is gone could not be ended.
+
+    Nor would NCCL end it where the other one hangs: it does not watch over exchanges inside a captured step.
+    """
     if not alone() and tensor.is_cuda:
         reached = torch.cuda.Event()
         reached.record()
-        while not reached.query():
-            time.sleep(0.001)
+        wait_until(reached.query)
     return tensor
+
+
+def wait_until(done: Callable[[], bool]) -> None:
+    """Ask again and again, but not for ever."""
+    seconds = patience().total_seconds()
+    deadline = time.monotonic() + seconds
+    while not done():
+        if time.monotonic() > deadline:
+            raise lost(f"lost contact with the others (nothing came in the {seconds:.0f} s of FSCIL_TIMEOUT)")
+        time.sleep(0.001)
 
 
 # -- what process 0 tells --------------------------------------------------------------------------------------------
@@ -142,9 +154,9 @@ def agree(facts: Mapping[str, object]) -> None:
     """Refuse to go on where the processes differ in something that must be the same."""
     first, *others = told_by_all(dict(facts))
     for number, theirs in enumerate(others, 1):
-        for name, value in theirs.items():
-            if value != first[name]:
+        for name in (*first, *theirs):
+            if theirs.get(name) != first.get(name):
                 raise UserError(
-                    f"process {number} has another {name} than process 0 ({value} against {first[name]}); "
-                    "all must be given the same"
+                    f"process {number} has another {name} than process 0 ({theirs.get(name)} against "
+                    f"{first.get(name)}); all must be given the same"
                 )

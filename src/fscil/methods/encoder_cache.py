@@ -116,10 +116,10 @@ def entry(settings: dict[str, Any], context: Context) -> Iterator[Entry]:
     """The cache's entry for these settings, locked: of several runs that need one encoder, one trains it."""
     path = cache_folder() / "encoders" / f"{key(settings, context)}.safetensors"
     lock = FileLock(path.with_suffix(".lock"))
-    answer, seconds = "wait", 0
-    while answer == "wait":  # other processes of this run hear so every minute, lest they take the first for dead
+    answer, seconds = "wait", 0.0
+    while answer == "wait":  # other processes of this run hear so now and then, lest they take the first for dead
         answer = processes.from_first(partial(take, lock, context.engine, seconds))
-        seconds = 60
+        seconds = 60 if processes.alone() else min(60, processes.patience().total_seconds() / 2)
     if answer == "no":
         yield NoEntry(path, context.engine)
         return

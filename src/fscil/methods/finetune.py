@@ -18,7 +18,7 @@ from fscil.engine.stage import Batch, ParameterGroup
 from fscil.images import Images
 from fscil.methods.cosine_network import CosineNetwork, cosine_logits
 from fscil.methods.method import Method
-from fscil.methods.pretrain import PretrainSettings, build_augmentation, cosine_loss, epoch_batches, pretrain
+from fscil.methods.pretrain import PretrainSettings, augmented, build_augmentation, cosine_loss, items_of, pretrain
 from fscil.settings import setting
 
 
@@ -45,14 +45,14 @@ class Finetune(Method):
         torch.manual_seed(seed_for(engine.seed, name))
         network.add_rows(torch.randn(len(session.classes), network.encoder.dim) * 1e-3)
         augmentation = build_augmentation(settings, "basic", session.images.shape[-1])
+        steps = epochs_at_once(session, settings.session_epochs, engine.segment_bytes)
 
-        def prepare(_: int) -> Batch:
-            """All epochs of the session at once: it is a handful of images."""
-            epochs = [
-                epoch_batches(session, len(session.labels), augmentation, seed_for(engine.seed, name, epoch))
-                for epoch in range(settings.session_epochs)
-            ]
-            return {key: torch.cat([epoch[key] for epoch in epochs]) for key in epochs[0]}
+        def seed(epoch: int) -> int:
+            return seed_for(engine.seed, name, epoch)
+
+        def prepare(segment: int) -> Batch:
+            first, last = segment * steps, min(settings.session_epochs, (segment + 1) * steps)
+            return augmented(session, items_of(session, len(session.labels), seed, first, last), augmentation)
 
         network.train()
         engine.train(
@@ -61,8 +61,8 @@ class Finetune(Method):
                 module=network,
                 groups=[ParameterGroup(list(network.parameters()), settings.session_lr)],
                 schedule=decay_at([settings.session_decay_epoch]),
-                segments=1,
-                steps=settings.session_epochs,
+                segments=-(-settings.session_epochs // steps),
+                steps=steps,
                 prepare=prepare,
                 loss=lambda batch: cosine_loss(network, batch, settings.scale),
                 momentum=settings.momentum,
@@ -76,3 +76,13 @@ class Finetune(Method):
 
     def classify(self, embeddings: Tensor) -> Tensor:
         return cosine_logits(embeddings, self.network.rows.detach(), self.settings.scale)
+
+
+def epochs_at_once(session: Session, epochs: int, most_bytes: int) -> int:
+    """How many epochs are prepared together: all or, if their images take too many bytes, about equal parts of them.
+
+    An epoch is one step, and has a seed of its own: how they are cut changes no number.
+    """
+    most = max(1, most_bytes // (len(session.labels) * session.images.shape[1:].numel()))
+    parts = -(-epochs // most)
+    return -(-epochs // parts)

@@ -1,0 +1,46 @@
+"""Two processes, each as on a machine of its own."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import jobs
+import machine_jobs
+import pytest
+
+Found = list[dict[str, Any]]  # by process
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
+    folder = tmp_path_factory.mktemp("machines")
+    for rank in (0, 1):
+        for other in machine_jobs.OTHER_PICTURES:
+            tree = machine_jobs.copies(folder / str(rank), other)
+            if rank == 1:
+                machine_jobs.change(tree, other)
+    jobs.together(machine_jobs.everything, folder, meeting=folder / "meeting")
+    return [json.loads((folder / f"found-{rank}.json").read_text()) for rank in (0, 1)]
+
+
+@pytest.mark.parametrize("stream", ["never", "always"])
+@pytest.mark.parametrize(
+    ("other", "named"),
+    [("the test set", "test set"), ("other trials", "pool of later classes"), ("the base session", "session 0")],
+)
+def test_other_pictures_of_the_same_names_are_refused(found: Found, stream: str, other: str, named: str) -> None:
+    """Resident ones to the pixel, streamed ones by length."""
+    said = [each["copies"][f"{stream}, {other}"] for each in found]
+    assert f"process 1 has another {named} than process 0" in said[0]
+    assert said[1] == said[0]
+
+
+@pytest.mark.parametrize("stream", ["never", "always"])
+def test_copies_of_the_same_pictures_are_learned(found: Found, stream: str) -> None:
+    """Although their files have other times of change."""
+    assert [each["copies"][f"{stream}, nothing"] for each in found] == ["not refused"] * 2
+
+
+def test_who_waits_for_another_run_says_so_before_the_others_give_up(found: Found) -> None:
+    assert [each["waited"] for each in found] == [[0, 0.5, 0.5], []]
