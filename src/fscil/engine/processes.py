@@ -19,8 +19,8 @@ from fscil.engine.launch import alone, contact, leads, lost, patience, rank, wor
 from fscil.errors import UserError
 
 __all__ = [
-    "agree", "alone", "average_gradients", "from_all", "from_first", "gathered", "leads", "patience", "rank", "settled",
-    "share", "spread", "summed", "told_by_all", "wait_until", "world",
+    "agree", "alone", "average_gradients", "from_all", "from_first", "gathered", "in_shares", "leads", "patience",
+    "rank", "settled", "share", "spread", "summed", "told_by_all", "wait_until", "world",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -39,6 +39,11 @@ def share(n: int, of: int | None = None) -> slice:
 def gathered(embeddings: Tensor, n: int) -> Tensor:
     """This process's share of n embeddings [share, d] -> those of all processes, in order [n, d]."""
     return embeddings if alone() else _Gather.apply(embeddings, n)
+
+
+def in_shares(n: int, embed: Callable[[slice], Tensor]) -> Tensor:
+    """Embeddings [n, d] of n images, of which each process embeds its share (all of them, where there are too few)."""
+    return embed(slice(n)) if n < world() else gathered(embed(share(n)), n)
 
 
 class _Gather(torch.autograd.Function):

@@ -196,7 +196,7 @@ class Limit(PrototypeMethod):
             source = ImageTasks(session, shape, augmentation)
         else:
             seed = seed_for(engine.seed, "embeddings")
-            source = EmbeddingTasks(session, shape, augmentation, network.embed, seed)
+            source = EmbeddingTasks(session, shape, augmentation, network.embed_here, seed)
         labels = query_labels(shape, self.base_classes, engine.device)
         parts = sizes(shape, self.base_classes)
 
