@@ -133,8 +133,34 @@ def embed_in_shares() -> dict[str, int]:
     return count
 
 
+# by what is too small for two processes, the run; photos of six classes, of which three are base classes
+SMALL_STEPS = {
+    "session": ("finetune", ["way=1", "shot=1"]),
+    "batch": ("decoupled-cosine", ["way=1", "shot=2", "batch=1"]),
+    "plain batch": ("limit", ["way=1", "shot=2", "batch=1", "tasks=plain"]),
+}
+
+
+def take_small_steps(folder: Path) -> dict[str, list[str]]:
+    """How each is refused, and what has been trained until then."""
+    said = {}
+    with chdir(folder / str(processes.rank())):
+        for name, (method, settings) in SMALL_STEPS.items():
+            more = ["path=nothing", "size=8", "stream=never", "encoder=small", "epochs=1"]
+            config = resolve(method, "folder", [*settings, *more], seed=1)
+            where = runs.Where(torch.device("cpu"), Path(f"run of small {name}"))
+            start = lambda c=config, w=where: runs.start(c, w, Console(quiet=True))  # noqa: E731
+            said[name] = [jobs.refusal(start), *sorted(str(path) for path in where.folder.rglob("*"))]
+    return said
+
+
 def everything(folder: Path) -> None:
     torch.set_num_threads(1)
     os.environ["FSCIL_CACHE"] = "off"
-    found = {"copies": learn_copies(folder), "waited": wait_for_the_cache(folder), "read": embed_in_shares()}
+    found = {
+        "copies": learn_copies(folder),
+        "waited": wait_for_the_cache(folder),
+        "read": embed_in_shares(),
+        "small steps": take_small_steps(folder),
+    }
     (folder / f"found-{processes.rank()}.json").write_text(json.dumps(found))

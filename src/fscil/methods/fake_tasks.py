@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fscil.augment import Augment, keys_for
 from fscil.benchmark import Session
-from fscil.engine.processes import in_shares, share
+from fscil.engine.processes import check_step, in_shares, share
 from fscil.engine.stage import Batch
 from fscil.episodes import FakeTasks, TaskShape, class_members, sample_fake_tasks
 from fscil.errors import UserError
@@ -22,6 +22,8 @@ from fscil.images import subset
 def check_tasks(shape: TaskShape, counts: Tensor, encoder_learns: bool) -> None:
     """Refuse shapes that the base session cannot give; counts: images of each base class."""
     shape.check(counts)
+    if encoder_learns:
+        check_step(sum(sizes(shape, len(counts))), "a fake task", "raise fake_way, fake_shot or fake_queries")
     half, needed = int(counts.min()) // 2, max(shape.shot, shape.queries, 2)
     if shape.mixed and not encoder_learns and half < needed:
         raise UserError(
