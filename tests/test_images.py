@@ -140,6 +140,15 @@ def test_a_process_that_ends_does_not_first_read_what_was_announced(tmp_path: Pa
     assert (tmp_path / "rows").stat().st_size < 200_000
 
 
+@pytest.mark.parametrize(("cores", "processes", "threads"), [(64, 1, 16), (8, 1, 8), (64, 8, 8), (8, 3, 2), (4, 8, 1)])
+def test_processes_of_one_machine_divide_its_cores_to_read(
+    monkeypatch: pytest.MonkeyPatch, cores: int, processes: int, threads: int
+) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: cores)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", str(processes))
+    assert len(Reading(Reads().read, list(range(N)), SIZE).threads) == threads
+
+
 def test_contents_tell_images_and_their_order_apart() -> None:
     images = Reads().images
     known = {contents(subset(images, torch.tensor(rows))) for rows in ([0, 1], [1, 0], [0], [0, 2])}

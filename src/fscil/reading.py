@@ -22,6 +22,12 @@ Read = Callable[[int], NDArray[np.uint8]]  # the image of a row, [size, size, 3]
 MOST_THREADS = 16  # beyond that they would wait for each other
 
 
+def thread_count() -> int:
+    """How many threads read: one for each core, which the processes that torchrun started on this machine share."""
+    cores = (os.cpu_count() or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    return max(1, min(MOST_THREADS, cores))
+
+
 class Reading:
     """Images of some rows, from the moment when threads begin to read them."""
 
@@ -34,7 +40,7 @@ class Reading:
         for place, row in enumerate(rows):
             self.left.put((place, row))
         # daemons, so that a process that ends for another reason does not first read all that is left
-        count = min(len(rows), MOST_THREADS, os.cpu_count() or 1)
+        count = min(len(rows), thread_count())
         self.threads = [Thread(target=self._work, args=(read,), daemon=True) for _ in range(count)]
         _unfinished.add(self)
         for thread in self.threads:

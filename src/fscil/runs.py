@@ -144,6 +144,7 @@ def execute(config: Config, where: Where, console: Console) -> Result:
     if processes.world() > 1:
         processes.agree({"configuration": config.hash, "device": where.device.type, **data_facts(benchmark)})
     method = methods.get(config.method)(config.method_settings(), context)
+    method.check_sessions(benchmark.sessions)
     method.learn_base(benchmark.sessions[0])
 
     evaluation = time.perf_counter()

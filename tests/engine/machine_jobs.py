@@ -4,21 +4,30 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from contextlib import chdir
+from dataclasses import replace
 from pathlib import Path
 
 import jobs
+import numpy as np
 import torch
 from filelock import FileLock
+from numpy.typing import NDArray
 from PIL import Image
 from rich.console import Console
+from torch import Tensor
 
-from fscil import runs
+from fscil import augment, encoders, runs
+from fscil.benchmark import Session
 from fscil.config import resolve
 from fscil.datasets import folder as photos
 from fscil.engine import Engine, processes
-from fscil.images import StreamedImages
+from fscil.episodes import TaskShape
+from fscil.images import Source, StreamedImages
 from fscil.methods import Context, encoder_cache
+from fscil.methods.cosine_network import CosineNetwork
+from fscil.methods.fake_tasks import EmbeddingTasks
 
 # what the second machine has other pictures of, under the same names
 OTHER_PICTURES = ("nothing", "the test set", "other trials", "the base session")
@@ -83,8 +92,75 @@ def wait_for_the_cache(folder: Path) -> list[float]:
     return waited
 
 
+class Reads:
+    """A streamed base session that counts how often an image is read."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.resident = jobs.session(range(5), 7)
+        source = Source(self.read, 8, "", [str(row) for row in range(35)])
+        self.session = replace(self.resident, images=StreamedImages(source))
+
+    def read(self, row: int) -> NDArray[np.uint8]:
+        self.count += 1
+        return self.resident.images[row].permute(1, 2, 0).numpy()
+
+
+def embed_in_shares() -> dict[str, int]:
+    """How many of 35 images this process reads to embed them, after making sure that it has right embeddings of all.
+
+    Fake tasks are of those images, and of 10 pairs of classes with 9 blends of two images each.
+    """
+    torch.manual_seed(1)
+    encoder = encoders.build("small", (0.5, 0.5, 0.5), (0.25, 0.25, 0.25))
+    network = CosineNetwork(encoder, torch.zeros(5, 8), mirror=True)
+    shape, plain = TaskShape(1, 2, 2, 1, mixed=True), augment.build("none", size=8)
+
+    def of_fake_tasks(session: Session) -> Tensor:
+        tasks = EmbeddingTasks(session, shape, plain, network.embed_here, 1)
+        return torch.cat([tasks.embeddings, tasks.pool.flatten(0, 1)])
+
+    embed: dict[str, Callable[[Session], Tensor]] = {
+        "encoder": lambda session: encoder.embed(session.images),
+        "network": lambda session: network.embed(session.images),
+        "fake tasks": of_fake_tasks,
+    }
+    count = {}
+    for what, function in embed.items():
+        reads = Reads()
+        assert torch.allclose(function(reads.session), function(reads.resident), atol=1e-6)
+        count[what] = reads.count
+    return count
+
+
+# by what is too small for two processes, the run; photos of six classes, of which three are base classes
+SMALL_STEPS = {
+    "session": ("finetune", ["way=1", "shot=1"]),
+    "batch": ("decoupled-cosine", ["way=1", "shot=2", "batch=1"]),
+    "plain batch": ("limit", ["way=1", "shot=2", "batch=1", "tasks=plain"]),
+}
+
+
+def take_small_steps(folder: Path) -> dict[str, list[str]]:
+    """How each is refused, and what has been trained until then."""
+    said = {}
+    with chdir(folder / str(processes.rank())):
+        for name, (method, settings) in SMALL_STEPS.items():
+            more = ["path=nothing", "size=8", "stream=never", "encoder=small", "epochs=1"]
+            config = resolve(method, "folder", [*settings, *more], seed=1)
+            where = runs.Where(torch.device("cpu"), Path(f"run of small {name}"))
+            start = lambda c=config, w=where: runs.start(c, w, Console(quiet=True))  # noqa: E731
+            said[name] = [jobs.refusal(start), *sorted(str(path) for path in where.folder.rglob("*"))]
+    return said
+
+
 def everything(folder: Path) -> None:
     torch.set_num_threads(1)
     os.environ["FSCIL_CACHE"] = "off"
-    found = {"copies": learn_copies(folder), "waited": wait_for_the_cache(folder)}
+    found = {
+        "copies": learn_copies(folder),
+        "waited": wait_for_the_cache(folder),
+        "read": embed_in_shares(),
+        "small steps": take_small_steps(folder),
+    }
     (folder / f"found-{processes.rank()}.json").write_text(json.dumps(found))

@@ -44,3 +44,23 @@ def test_copies_of_the_same_pictures_are_learned(found: Found, stream: str) -> N
 
 def test_who_waits_for_another_run_says_so_before_the_others_give_up(found: Found) -> None:
     assert [each["waited"] for each in found] == [[0, 0.5, 0.5], []]
+
+
+@pytest.mark.parametrize(("what", "images"), [("encoder", 35), ("network", 35), ("fake tasks", 35 + 10 * 9 * 2)])
+def test_an_image_is_read_by_the_process_that_embeds_it(found: Found, what: str, images: int) -> None:
+    assert [each["read"][what] for each in found] == [images // 2, images - images // 2]
+
+
+@pytest.mark.parametrize(
+    ("what", "words"),
+    [
+        ("session", "a session of 1 images cannot be shared by 2 processes; start fewer, or raise way or shot"),
+        ("batch", "a batch of 1 images cannot be shared by 2 processes; start fewer, or raise batch"),
+        ("plain batch", "a batch of 1 images cannot be shared by 2 processes; start fewer, or raise batch"),
+    ],
+)
+def test_a_step_too_small_is_refused_before_anything_is_trained(found: Found, what: str, words: str) -> None:
+    for each in found:
+        said, *left_behind = each["small steps"][what]
+        assert words in said
+        assert not left_behind

@@ -146,7 +146,7 @@ def test_a_cached_encoder_reaches_the_process_that_has_no_cache(two: Path) -> No
     [
         ("taken", "0/first already holds a run; go on with --resume"),
         ("differing", "process 1 has another configuration than process 0"),
-        ("small batch", "a step of 1 images cannot be shared by 2 processes; start fewer, or raise the batch size"),
+        ("small batch", "a step of 1 images cannot be shared by 2 processes; start fewer, or take more images"),
     ],
 )
 def test_what_one_process_refuses_all_refuse_in_the_same_words(two: Path, what: str, words: str) -> None:

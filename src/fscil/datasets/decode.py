@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,6 +17,7 @@ from torch import Tensor
 
 from fscil.errors import UserError
 from fscil.images import Images, Source, StreamedImages
+from fscil.reading import thread_count
 
 RESIDENT_BYTES = 4 * 2**30  # of decoded images; more of them are streamed
 STREAM = "read images while training: always, never, or where they would take more than 4 GiB"
@@ -51,7 +51,7 @@ def decode_files(paths: Sequence[Path], size: int) -> tuple[Tensor, list[str]]:
     """Images uint8 [n, 3, size, size] and the SHA-256 of every file. Pillow decodes outside the interpreter's lock."""
     images = torch.empty(len(paths), 3, size, size, dtype=torch.uint8)
     digests: list[str] = []
-    with ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
+    with ThreadPoolExecutor(thread_count()) as pool:
         for i, (pixels, digest) in enumerate(pool.map(lambda path: _decode_file(path, size), paths)):
             images[i] = torch.from_numpy(pixels).permute(2, 0, 1)
             digests.append(digest)

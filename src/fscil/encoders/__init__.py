@@ -48,18 +48,19 @@ class Encoder(nn.Module):
                 return self.backbone(x).float()
         return self.backbone(x).float()
 
-    @torch.no_grad()
     def embed(self, images: Images) -> Tensor:
-        """Embeddings of any number of images, in evaluation mode and bounded memory."""
+        """Embeddings of any number of images, in evaluation mode and bounded memory; shared by all processes."""
+        return processes.in_shares(len(images), lambda mine: self.embed_here(subset(images, mine)))
+
+    @torch.no_grad()
+    def embed_here(self, images: Images) -> Tensor:
+        """The same, all of it in this process."""
         was_training = self.training
         self.eval()
         device = next(self.parameters()).device
-        n, shared = len(images), len(images) >= processes.world()
-        mine = subset(images, processes.share(n)) if shared else images
-        parts = [self(part.to(device)) for part in mine.split(EMBED_AT_ONCE[device.type])]
+        parts = [self(part.to(device)) for part in images.split(EMBED_AT_ONCE[device.type])]
         self.train(was_training)
-        embeddings = torch.cat(parts) if parts else torch.empty(0, self.dim, device=device)
-        return processes.gathered(embeddings, n) if shared else embeddings
+        return torch.cat(parts) if parts else torch.empty(0, self.dim, device=device)
 
 
 def build(name: str, mean: tuple[float, ...], std: tuple[float, ...]) -> Encoder:

@@ -19,19 +19,22 @@ from fscil.engine.launch import alone, contact, leads, lost, patience, rank, wor
 from fscil.errors import UserError
 
 __all__ = [
-    "agree", "alone", "average_gradients", "from_all", "from_first", "gathered", "leads", "patience", "rank", "settled",
-    "share", "spread", "summed", "told_by_all", "wait_until", "world",
+    "agree", "alone", "average_gradients", "check_step", "from_all", "from_first", "gathered", "in_shares", "leads",
+    "patience", "rank", "settled", "share", "spread", "summed", "told_by_all", "wait_until", "world",
 ]  # fmt: skip
 
 T = TypeVar("T")
 
 
+def check_step(n: int, what: str, remedy: str) -> None:
+    """Refuse steps of so few images that a process would have none."""
+    if n < world():
+        raise UserError(f"{what} of {n} images cannot be shared by {world()} processes; start fewer, or {remedy}")
+
+
 def share(n: int, of: int | None = None) -> slice:
     """Which of a step's n images a process (this one, unless told) encodes; shares differ by one image at most."""
-    if n < world():
-        raise UserError(
-            f"a step of {n} images cannot be shared by {world()} processes; start fewer, or raise the batch size"
-        )
+    check_step(n, "a step", "take more images a step")
     of = rank() if of is None else of
     return slice(n * of // world(), n * (of + 1) // world())
 
@@ -39,6 +42,11 @@ def share(n: int, of: int | None = None) -> slice:
 def gathered(embeddings: Tensor, n: int) -> Tensor:
     """This process's share of n embeddings [share, d] -> those of all processes, in order [n, d]."""
     return embeddings if alone() else _Gather.apply(embeddings, n)
+
+
+def in_shares(n: int, embed: Callable[[slice], Tensor]) -> Tensor:
+    """Embeddings [n, d] of n images, of which each process embeds its share (all of them, where there are too few)."""
+    return embed(slice(n)) if n < world() else gathered(embed(share(n)), n)
 
 
 class _Gather(torch.autograd.Function):

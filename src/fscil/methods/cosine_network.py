@@ -7,7 +7,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fscil.encoders import Encoder
-from fscil.images import Images
+from fscil.engine import processes
+from fscil.images import Images, subset
 
 
 class CosineNetwork(nn.Module):
@@ -29,13 +30,17 @@ class CosineNetwork(nn.Module):
         return self._raise(self.encoder(images))
 
     def embed(self, images: Images) -> Tensor:
-        """phi(x) of any number of images, without gradients and in evaluation mode."""
+        """phi(x) of any number of images, without gradients and in evaluation mode; shared by all processes."""
+        return processes.in_shares(len(images), lambda mine: self.embed_here(subset(images, mine)))
+
+    def embed_here(self, images: Images) -> Tensor:
+        """The same, all of it in this process."""
         return torch.cat([self._embed(part) for part in images.split(512)])
 
     def _embed(self, images: Tensor) -> Tensor:
-        embeddings = self._raise(self.encoder.embed(images))
+        embeddings = self._raise(self.encoder.embed_here(images))
         if self.mirror:
-            embeddings = (embeddings + self._raise(self.encoder.embed(images.flip(-1)))) / 2
+            embeddings = (embeddings + self._raise(self.encoder.embed_here(images.flip(-1)))) / 2
         return embeddings
 
     def _raise(self, features: Tensor) -> Tensor:

@@ -12,15 +12,18 @@ from torch import Tensor
 
 from fscil.augment import Augment, keys_for
 from fscil.benchmark import Session
-from fscil.engine.processes import share
+from fscil.engine.processes import check_step, in_shares, share
 from fscil.engine.stage import Batch
 from fscil.episodes import FakeTasks, TaskShape, class_members, sample_fake_tasks
 from fscil.errors import UserError
+from fscil.images import subset
 
 
 def check_tasks(shape: TaskShape, counts: Tensor, encoder_learns: bool) -> None:
     """Refuse shapes that the base session cannot give; counts: images of each base class."""
     shape.check(counts)
+    if encoder_learns:
+        check_step(sum(sizes(shape, len(counts))), "a fake task", "raise fake_way, fake_shot or fake_queries")
     half, needed = int(counts.min()) // 2, max(shape.shot, shape.queries, 2)
     if shape.mixed and not encoder_learns and half < needed:
         raise UserError(
@@ -29,7 +32,7 @@ def check_tasks(shape: TaskShape, counts: Tensor, encoder_learns: bool) -> None:
         )
 
 
-Embed = Callable[[Tensor], Tensor]  # uint8 images [n, 3, h, w] -> embeddings [n, d]
+Embed = Callable[[Tensor], Tensor]  # uint8 images [n, 3, h, w] -> embeddings [n, d], all of it in this process
 
 CHUNK = 2048  # images that are augmented and embedded at once, so that memory does not grow with the base session
 
@@ -109,9 +112,13 @@ class EmbeddingTasks:
         self.shape = shape
         members, self.counts = class_members(session.labels, len(session.classes))
         check_tasks(shape, self.counts, encoder_learns=False)
-        keys = keys_for(torch.arange(len(session.labels), device=members.device), seed).split(CHUNK)
-        parts = zip(session.images.split(CHUNK), keys, strict=True)
-        self.embeddings = torch.cat([embed(augmentation(part, its_keys)) for part, its_keys in parts])
+        keys = keys_for(torch.arange(len(session.labels), device=members.device), seed)
+
+        def embed_share(mine: slice) -> Tensor:
+            parts = zip(subset(session.images, mine).split(CHUNK), keys[mine].split(CHUNK), strict=True)
+            return torch.cat([embed(augmentation(part, its_keys)) for part, its_keys in parts])
+
+        self.embeddings = in_shares(len(keys), embed_share)
         self.members = members
         if shape.mixed:
             half = int(self.counts.min()) // 2
@@ -137,8 +144,11 @@ class EmbeddingTasks:
             pictures = augmentation(session.images[part.flatten()], its_keys.flatten())
             return embed(blend(pictures.unflatten(0, part.shape)))
 
-        encoded = [encode(*both) for both in zip(index.split(CHUNK), keys.split(CHUNK), strict=True)]
-        return torch.cat(encoded).unflatten(0, (pool, blends))
+        def encode_share(mine: slice) -> Tensor:
+            parts = zip(index[mine].split(CHUNK), keys[mine].split(CHUNK), strict=True)
+            return torch.cat([encode(*both) for both in parts])
+
+        return in_shares(len(index), encode_share).unflatten(0, (pool, blends))
 
     def sample(self, steps: int, seed: int) -> Batch:
         generator = torch.Generator(self.members.device).manual_seed(seed)

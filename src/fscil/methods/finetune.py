@@ -5,6 +5,7 @@ The paper's first row and the lower bound of its tables; settings after TOPIC (T
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fscil.benchmark import Session
-from fscil.engine import Stage, seed_for
+from fscil.engine import Stage, processes, seed_for
 from fscil.engine.schedule import decay_at
 from fscil.engine.stage import Batch, ParameterGroup
 from fscil.images import Images
@@ -35,10 +36,15 @@ class Finetune(Method):
     network: CosineNetwork
     settings: FinetuneSettings
 
+    def check_sessions(self, sessions: Sequence[Session]) -> None:
+        for session in sessions[1:]:
+            check_session(session)
+
     def learn_base(self, session: Session) -> None:
         self.network = pretrain(session, self.settings, self.context)
 
     def learn_session(self, session: Session) -> None:
+        check_session(session)
         settings, engine, network = self.settings, self.engine, self.network
         session = replace(session, images=session.images[:])  # the same handful in every epoch: read once
         name = f"finetune-{session.classes[0]}"
@@ -76,6 +82,12 @@ class Finetune(Method):
 
     def classify(self, embeddings: Tensor) -> Tensor:
         return cosine_logits(embeddings, self.network.rows.detach(), self.settings.scale)
+
+
+def check_session(session: Session) -> None:
+    """All its images are one step, whatever the batch size of pre-training."""
+    remedy = "raise way or shot, since finetuning takes a session as one step"
+    processes.check_step(len(session.labels), "a session", remedy)
 
 
 def epochs_at_once(session: Session, epochs: int, most_bytes: int) -> int:

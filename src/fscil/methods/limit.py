@@ -24,7 +24,7 @@ from fscil.errors import UserError
 from fscil.methods.cosine_network import CosineNetwork, class_means
 from fscil.methods.decoupled_cosine import MIRROR, POWER, PrototypeMethod
 from fscil.methods.fake_tasks import EmbeddingTasks, ImageTasks, check_tasks, images_of_step, query_labels, sizes
-from fscil.methods.pretrain import PretrainSettings, augmented, build_augmentation, items_of, pretrain
+from fscil.methods.pretrain import PretrainSettings, augmented, build_augmentation, check_batch, items_of, pretrain
 from fscil.settings import setting
 
 
@@ -110,7 +110,9 @@ class Limit(PrototypeMethod):
     def check(self, session: Session) -> None:
         """What cannot be meta-trained is refused before the long pre-training, not after it."""
         settings = self.settings
-        if settings.tasks == "fake":
+        if settings.tasks == "plain":
+            check_batch(session, settings.batch)
+        else:
             check_tasks(self.shape, class_members(session.labels, len(session.classes))[1], settings.encoder_lr > 0)
         if settings.calibrator_lr == 0 and (settings.tasks == "plain" or settings.encoder_lr == settings.rows_lr == 0):
             raise UserError("nothing is left to meta-train: every learning rate is 0; raise calibrator_lr")
@@ -196,7 +198,7 @@ class Limit(PrototypeMethod):
             source = ImageTasks(session, shape, augmentation)
         else:
             seed = seed_for(engine.seed, "embeddings")
-            source = EmbeddingTasks(session, shape, augmentation, network.embed, seed)
+            source = EmbeddingTasks(session, shape, augmentation, network.embed_here, seed)
         labels = query_labels(shape, self.base_classes, engine.device)
         parts = sizes(shape, self.base_classes)
 

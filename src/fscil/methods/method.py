@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -33,6 +34,9 @@ class Method(ABC):
     def __init__(self, settings: Any, context: Context) -> None:
         self.settings, self.context, self.engine = settings, context, context.engine
         self.network: nn.Module = nn.Module()  # all state, as plain tensors
+
+    def check_sessions(self, sessions: Sequence[Session]) -> None:  # noqa: B027
+        """Refuse sessions that cannot be learned, before the first of them, the base session, is."""
 
     @abstractmethod
     def learn_base(self, session: Session) -> None:

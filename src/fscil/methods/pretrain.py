@@ -48,6 +48,16 @@ def steps_of_epoch(session: Session, batch: int) -> int:
     return max(1, len(session.labels) // batch)
 
 
+def check_batch(session: Session, batch: int) -> None:
+    """Refuse batches that are too small for the processes; the session's images may be fewer than a batch."""
+    few = len(session.labels) < min(batch, processes.world())
+    processes.check_step(
+        min(batch, len(session.labels)),
+        "a base session" if few else "a batch",
+        "give it more images" if few else "raise batch",
+    )
+
+
 def epoch_order(session: Session, batch: int, seed: int) -> Tensor:
     """Which images an epoch's steps take, int64 [steps, batch]; what does not fill a batch waits for the next epoch."""
     batch, steps = min(batch, len(session.labels)), steps_of_epoch(session, batch)
@@ -134,6 +144,7 @@ def pretrain(session: Session, settings: PretrainSettings, context: Context) -> 
 
 def train(network: CosineNetwork, session: Session, settings: PretrainSettings, context: Context) -> None:
     engine = context.engine
+    check_batch(session, settings.batch)
     augmentation = build_augmentation(settings, settings.augmentation, session.images.shape[-1])
     per_epoch = steps_of_epoch(session, settings.batch)
     total, steps = settings.epochs * per_epoch, steps_of_segment(session, settings.batch, engine.segment_bytes)
