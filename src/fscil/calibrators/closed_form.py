@@ -184,7 +184,7 @@ def _logits(
 
 
 def _logits_of_one(weights: Weights, terms: ClassTerms, x: Tensor) -> Tensor:
-    """A single query [1, d] has no more calibrated rows than there are rows: fewer operations than _logits, if larger."""
+    """One query [1, d] has no more calibrated rows than there are rows: fewer operations than _logits, if larger."""
     own, U, beta = attend_with_query(weights, terms, x)
     y = torch.cat([torch.addcmul(terms.R.T, beta.T, U - terms.A.T), own])
     tokens = F.layer_norm(y, weights.delta.shape, weights.gamma, weights.delta, weights.eps)
