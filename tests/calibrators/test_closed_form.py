@@ -47,6 +47,14 @@ def test_equals_attention_in_float32(classes: int, cosine: bool) -> None:
 
 
 @pytest.mark.parametrize("cosine", [True, False])
+@pytest.mark.parametrize("classes", [1, 100, 5000])
+def test_a_single_query_equals_attention(classes: int, cosine: bool) -> None:
+    module, rows, query = calibrator(cosine=cosine), tokens(classes, 16, 2), tokens(1, 16, 3)
+    assert error(module, rows, query) < 1e-10
+    assert error(module.float(), rows.float(), query.float()) < 1e-4
+
+
+@pytest.mark.parametrize("cosine", [True, False])
 @pytest.mark.parametrize("size", [1e-3, 1.0, 30.0, 300.0])
 def test_survives_large_scores_duplicated_and_zero_rows(size: float, cosine: bool) -> None:
     """At size 300 scores reach tens of thousands: exponentials must never be formed as they are."""

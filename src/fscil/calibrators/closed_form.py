@@ -21,12 +21,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fscil.calibrators.attention import at_once, attend, attend_in_blocks, in_blocks
+from fscil.calibrators.attention import at_once, attend_in_blocks, in_blocks
 
 if TYPE_CHECKING:
     from fscil.calibrators.transformer import Transformer
 
-ROOMS = 4  # matrices [queries, classes] that are needed at once, beside the logits
+ROOMS = 4  # matrices [queries, classes] that logits are made in
+MATRICES = ROOMS + 2  # that are needed at once
+FEW = 2**16  # numbers: with so few, calling an operation takes longer than what it does
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,8 @@ class Weights:
     bias: Tensor  # of W_FC, centred [d]; in every value, since attention sums to one
     gamma: Tensor  # [d]
     delta: Tensor  # [d]
+    scaled_gamma: Tensor  # by the scale of the logits [d]
+    scaled_delta: Tensor  # [d]
     tilt: Tensor  # 2 gamma delta [d]
     eps: float
     cosine: bool
@@ -58,6 +62,8 @@ def fold(calibrator: Transformer, dtype: torch.dtype | None = None) -> Weights:
         bias=bias - bias.mean(),
         gamma=gamma,
         delta=delta,
+        scaled_gamma=calibrator.scale * gamma,
+        scaled_delta=calibrator.scale * delta,
         tilt=2 * gamma * delta,
         eps=calibrator.layer_norm.eps,
         cosine=calibrator.cosine,
@@ -85,11 +91,11 @@ class ClassTerms:
     """All that does not depend on the query."""
 
     rows: Tensor  # r_i [C, d]
-    keys: Tensor  # [C, d]
     values: Tensor  # [C, d]
-    log_mass: Tensor  # l_i [C, 1]
-    A: Tensor  # [C, d]
-    R: Tensor  # [C, d]
+    keys: Tensor  # [d, C]
+    log_mass: Tensor  # l_i [1, C]
+    A: Tensor  # [d, C]
+    R: Tensor  # [d, C]
     variance: Gram  # for sigma^2 = |y|^2 / d + eps
     length: Gram  # for |gamma y|^2 + |sigma delta|^2, which with sigma <2 gamma delta, y> is |sigma row~|^2
     AT: Tensor  # <A_i, 2 gamma delta> [C]
@@ -116,14 +122,16 @@ def complete(weights: Weights, rows: Tensor, keys: Tensor, values: Tensor, A: Te
 
     A, R, RR, RA, AA, AT, RT = in_blocks(derive, rows, A)
     variance, length = map(Gram, w.to(rows.dtype), *(x.T.contiguous() for x in (RR, RA, AA)))
-    return ClassTerms(rows, keys, values, log_mass.to(rows.dtype), A, R, variance, length, AT, RT)
+    return ClassTerms(rows, values, keys.T, log_mass.to(rows.dtype).T, A.T, R.T, variance, length, AT, RT)
 
 
 def logits(weights: Weights, terms: ClassTerms, queries: Tensor, memory: float) -> Tensor:
     """queries [Q, d] -> [Q, C], as Transformer.attend gives them without dropout."""
-    step = at_once(memory, len(terms.rows) * queries.element_size() * ROOMS)
+    step = at_once(memory, len(terms.rows) * queries.element_size() * MATRICES)
     if torch.is_grad_enabled():  # autograd keeps what it needs, so there is no room to use again
         return torch.cat([_logits(weights, terms, x, (None,) * ROOMS, None) for x in queries.split(step)])
+    if len(queries) == 1 and terms.rows.numel() <= FEW:
+        return _logits_of_one(weights, terms, queries)
     found = queries.new_empty(len(queries), len(terms.rows))
     rooms = queries.new_empty(ROOMS, min(step, len(queries)), len(terms.rows))
     for i in range(0, len(queries), step):
@@ -132,23 +140,28 @@ def logits(weights: Weights, terms: ClassTerms, queries: Tensor, memory: float) 
     return found
 
 
+def attend_with_query(
+    weights: Weights, terms: ClassTerms, x: Tensor, room: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries [Q, d] -> their own tokens before layer normalisation [Q, d], U [Q, d] and beta [Q, C]"""
+    key, U = weights.keys_and_values(x)
+    # the query's own token attends to all classes and to itself
+    share = torch.cat([torch.mm(x, terms.keys, out=room), dot(x, key)], 1).softmax(1)
+    own = torch.addmm(x, share[:, :-1], terms.values).addcmul_(share[:, -1:], U)
+    # every class's token attends to this query with weight beta
+    return own, U, torch.addmm(terms.log_mass, key, terms.rows.T, beta=-1, out=room).sigmoid_()
+
+
 def _logits(
     weights: Weights, terms: ClassTerms, x: Tensor, rooms: tuple[Tensor | None, ...], found: Tensor | None
 ) -> Tensor:
     """In place wherever an old value has no further use; autograd allows it for these operations."""
-    gamma, delta, R, A = weights.gamma, weights.delta, terms.R.T, terms.A.T
-    key, U = weights.keys_and_values(x)
+    gamma, delta, R, A = weights.gamma, weights.delta, terms.R, terms.A
     first, second, third, fourth = rooms
-
-    # the query's own token attends to all classes and, with weight beta_q, to itself
-    got, log_mass = attend(x, terms.keys, terms.values, first)
-    beta_q = (dot(x, key) - log_mass).sigmoid_()
-    z = F.layer_norm(x + torch.lerp(got, U, beta_q), delta.shape, gamma, delta, weights.eps)
-    size = torch.linalg.vector_norm(z, dim=1, keepdim=True).clamp(min=1e-12) if weights.cosine else 1.0
-    z = z * (weights.scale / size)
-
-    # every class's token attends to this query with weight beta [Q, C]
-    beta = torch.addmm(terms.log_mass.T, key, terms.rows.T, beta=-1, out=first).sigmoid_()
+    own, U, beta = attend_with_query(weights, terms, x, first)
+    z = F.layer_norm(own, delta.shape, gamma, delta, weights.eps)
+    if weights.cosine:
+        z = z / length_of(z)
 
     def squared_norm(gram: Gram, room: Tensor | None) -> Tensor:
         """|y_iq|^2_w = RR + beta (2 <R, U - A>_w + beta |U - A|^2_w) [Q, C]"""
@@ -158,16 +171,31 @@ def _logits(
         return cross.addcmul_(beta, gap).mul_(beta).add_(gram.RR)
 
     sigma = squared_norm(terms.variance, third).clamp_(min=weights.eps).sqrt_()
-    g = gamma * z
+    g = weights.scaled_gamma * z
     gap = torch.addmm(dot(g, U), g, A, alpha=-1, out=second)
     product = torch.mm(g, R, out=found).addcmul_(beta, gap)  # <z, gamma y>
-    product.addcmul_(sigma, (z @ delta).unsqueeze(1))  # sigma <z, row~>
+    product.addcmul_(sigma, (z @ weights.scaled_delta).unsqueeze(1))  # sigma <z, row~>
     if not weights.cosine:
         return product.div_(sigma)
     length = squared_norm(terms.length, fourth)
     tilt = torch.sub((U @ weights.tilt).unsqueeze(1), terms.AT, out=second).mul_(beta).add_(terms.RT)
     length.addcmul_(sigma, tilt).clamp_(min=1e-24)  # |sigma row~|^2
     return product.mul_(length.rsqrt_())
+
+
+def _logits_of_one(weights: Weights, terms: ClassTerms, x: Tensor) -> Tensor:
+    """One query [1, d] has no more calibrated rows than there are rows: fewer operations than _logits, if larger."""
+    own, U, beta = attend_with_query(weights, terms, x)
+    y = torch.cat([torch.addcmul(terms.R.T, beta.T, U - terms.A.T), own])
+    tokens = F.layer_norm(y, weights.delta.shape, weights.gamma, weights.delta, weights.eps)
+    if weights.cosine:
+        tokens = tokens / length_of(tokens)
+    return weights.scale * (tokens[-1:] @ tokens[:-1].T)
+
+
+def length_of(x: Tensor) -> Tensor:
+    """[n, d] -> [n, 1], not zero"""
+    return torch.linalg.vector_norm(x, dim=1, keepdim=True).clamp(min=1e-12)
 
 
 def dot(a: Tensor, b: Tensor) -> Tensor:
