@@ -9,6 +9,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+SIDE = 1024  # of the largest square of scores: larger ones leave the processor's cache, and are slower
 CACHE = 1.0  # MiB of a matrix [classes, d] that is worked on at once, so that it stays near the processor
 
 
@@ -21,7 +22,8 @@ def attend(asks: Tensor, keys: Tensor, values: Tensor, room: Tensor | None = Non
     highest = scores.detach().amax(1, keepdim=True)  # so that no exponential overflows
     share = scores.sub_(highest).exp_()
     mass = share.sum(1, keepdim=True)
-    return (share @ values).div_(mass), mass.log().add_(highest)
+    got = (values.T @ share.T).T  # the product of two wide matrices is faster than that of two tall ones
+    return got.div_(mass), mass.log().add_(highest)
 
 
 def merge(one: tuple[Tensor, Tensor], other: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
@@ -31,7 +33,7 @@ def merge(one: tuple[Tensor, Tensor], other: tuple[Tensor, Tensor]) -> tuple[Ten
 
 def attend_in_blocks(asks: Tensor, keys: Tensor, values: Tensor, memory: float) -> tuple[Tensor, ...]:
     """As attend, with no more than `memory` MiB of scores at a time."""
-    side = max(1, math.isqrt(int(memory * 2**20) // keys.element_size()))
+    side = max(1, min(SIDE, math.isqrt(int(memory * 2**20) // keys.element_size())))
     space = None if torch.is_grad_enabled() else keys.new_empty(min(side, len(asks)) * min(side, len(keys)))
 
     def to_some(asks: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:

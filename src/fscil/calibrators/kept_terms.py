@@ -1,8 +1,8 @@
 """Class-side terms that are kept from one prediction to the next, and follow the rows as classes come and go.
 
 Whether kept terms still hold is decided by comparing the rows and weights they were made from with the present ones,
-number by number. That is cheaper than the cheapest prediction with them, and nothing slips through: gradient steps,
-replayed CUDA graphs, loaded states, moves to another device, deep copies, writes into `.data`.
+number by number. That is little beside encoding an image, and nothing slips through: gradient steps, replayed CUDA
+graphs, loaded states, moves to another device, deep copies, writes into `.data`.
 
 A class that is taught adds one key to every other class's attention, and one that is forgotten takes it away, so
 both cost time linear in the number of classes. All this is done in float64 and rounded at the end: nothing drifts, and
