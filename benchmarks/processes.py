@@ -16,7 +16,7 @@ from fscil.engine import launch, processes
 
 # GPUs if there are two, else the cores of the CPU
 USED = torch.device("cuda" if torch.cuda.device_count() > 1 else "cpu")
-IMAGES, BATCH = (20_480, 512) if USED.type == "cuda" else (512, 64)
+IMAGES, BATCH = (20_480, 512) if USED.type == "cuda" else (1024, 256)
 
 
 def images_per_second(count: int) -> float:
