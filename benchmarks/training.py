@@ -13,7 +13,7 @@ from fscil.engine.schedule import cosine
 from fscil.engine.stage import Batch, ParameterGroup, Stage
 from fscil.engine.stepper import Stepper
 from fscil.methods.cosine_network import CosineNetwork
-from fscil.methods.pretrain import cosine_loss, epoch_batches
+from fscil.methods.pretrain import augmented, cosine_loss, items_of
 
 CLASSES = 60
 
@@ -32,7 +32,7 @@ def pretraining(data: Session, batch: int) -> tuple[Stage, Callable[[], Batch]]:
     transform = augment.build("autoaug", size=32, cutout=16)
 
     def prepare(_: int = 0) -> Batch:
-        return epoch_batches(data, batch, transform, 1)
+        return augmented(data, items_of(data, batch, lambda _: 1, 0, len(data.labels) // batch), transform)
 
     stage = Stage(
         name="pretrain",

@@ -255,16 +255,6 @@ def test_seconds_name_every_stage_and_say_what_was_cached(
     assert not second.seconds["meta-train"]["cached"]
 
 
-def test_the_base_session_is_known_to_the_pixel(tiny_benchmark: Callable[..., Benchmark]) -> None:
-    first, changed = tiny_benchmark(), tiny_benchmark()
-    assert runs.session_checksum(first) == runs.session_checksum(changed)
-    changed.sessions[0].images[0, 0, 0, 0] ^= 1
-    assert runs.session_checksum(first) != runs.session_checksum(changed)
-    relabelled = tiny_benchmark()
-    relabelled.sessions[0].labels[0] = 1
-    assert runs.session_checksum(first) != runs.session_checksum(relabelled)
-
-
 def test_one_process_compares_no_data_and_looks_at_the_base_session_alone(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -272,16 +262,6 @@ def test_one_process_compares_no_data_and_looks_at_the_base_session_alone(
     monkeypatch.setattr(runs, "digest", lambda images, labels: hashed.append(len(labels)) or "digest")
     start("decoupled-cosine")
     assert hashed == [4 * 8]
-
-
-def test_devices_by_name() -> None:
-    assert runs.choose_device("cpu") == torch.device("cpu")
-    with pytest.raises(UserError, match="it is cpu or cuda"):
-        runs.choose_device("tpu")
-    if not torch.cuda.is_available():
-        assert runs.choose_device(None) == torch.device("cpu")
-        with pytest.raises(UserError, match="no CUDA device"):
-            runs.choose_device("cuda")
 
 
 def test_a_shot_seed_that_numpy_cannot_take_is_refused(start: Start) -> None:

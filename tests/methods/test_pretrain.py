@@ -14,7 +14,7 @@ from fscil.benchmark import Benchmark, Session
 from fscil.engine import Stage
 from fscil.engine.schedule import cosine
 from fscil.methods import Method
-from fscil.methods.pretrain import epoch_batches
+from fscil.methods.pretrain import augmented, items_of, steps_of_epoch
 
 MakeMethod = Callable[..., Method]
 Learned = Callable[..., list[Stage]]
@@ -56,7 +56,7 @@ def numbered(n: int) -> Session:
 )
 def test_an_epoch_shows_every_image_at_most_once(n: int, batch: int, expected: tuple[int, int]) -> None:
     session = numbered(n)
-    found = epoch_batches(session, batch, unchanged, 1)
+    found = augmented(session, items_of(session, batch, lambda _: 1, 0, steps_of_epoch(session, batch)), unchanged)
     assert found["labels"].shape == expected
     assert found["images"].shape == (*expected, 3, 4, 4)
     shown = found["images"][:, :, 0, 0, 0].flatten().tolist()

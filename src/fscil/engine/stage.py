@@ -38,3 +38,14 @@ class Stage:
     momentum: float = 0.9
     weight_decay: float = 5e-4
     nesterov: bool = True
+
+
+def steps_at_once(steps: int, step_bytes: int, most_bytes: int, most: int | None = None) -> int:
+    """How many of a stage's (or an epoch's) steps make a segment: all, or about equal parts that do not take too much.
+
+    It is never more than `most`, if that is given. Where the data comes from makes no difference, so that streamed and
+    resident images are cut alike.
+    """
+    most = min(most or steps, max(1, most_bytes // max(1, step_bytes)))
+    segments = -(-steps // most)
+    return -(-steps // segments)

@@ -15,7 +15,7 @@ from torch import Tensor
 from fscil.benchmark import Session
 from fscil.engine import Stage, processes, seed_for
 from fscil.engine.schedule import decay_at
-from fscil.engine.stage import Batch, ParameterGroup
+from fscil.engine.stage import Batch, ParameterGroup, steps_at_once
 from fscil.images import Images
 from fscil.methods.cosine_network import CosineNetwork, cosine_logits
 from fscil.methods.method import Method
@@ -51,7 +51,9 @@ class Finetune(Method):
         torch.manual_seed(seed_for(engine.seed, name))
         network.add_rows(torch.randn(len(session.classes), network.encoder.dim) * 1e-3)
         augmentation = build_augmentation(settings, "basic", session.images.shape[-1])
-        steps = epochs_at_once(session, settings.session_epochs, engine.segment_bytes)
+        # an epoch is one step, and has a seed of its own: how they are cut changes no number
+        epoch_bytes = len(session.labels) * session.images.shape[1:].numel()
+        steps = steps_at_once(settings.session_epochs, epoch_bytes, engine.segment_bytes)
 
         def seed(epoch: int) -> int:
             return seed_for(engine.seed, name, epoch)
@@ -88,13 +90,3 @@ def check_session(session: Session) -> None:
     """All its images are one step, whatever the batch size of pre-training."""
     remedy = "raise way or shot, since finetuning takes a session as one step"
     processes.check_step(len(session.labels), "a session", remedy)
-
-
-def epochs_at_once(session: Session, epochs: int, most_bytes: int) -> int:
-    """How many epochs are prepared together: all or, if their images take too many bytes, about equal parts of them.
-
-    An epoch is one step, and has a seed of its own: how they are cut changes no number.
-    """
-    most = max(1, most_bytes // (len(session.labels) * session.images.shape[1:].numel()))
-    parts = -(-epochs // most)
-    return -(-epochs // parts)

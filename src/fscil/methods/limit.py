@@ -18,7 +18,7 @@ from fscil.benchmark import Session
 from fscil.calibrators import Transformer
 from fscil.engine import Stage, processes, seed_for
 from fscil.engine.schedule import decay_every
-from fscil.engine.stage import Batch, ParameterGroup
+from fscil.engine.stage import Batch, ParameterGroup, steps_at_once
 from fscil.episodes import TaskShape, class_members
 from fscil.errors import UserError
 from fscil.methods.cosine_network import CosineNetwork, class_means
@@ -162,8 +162,8 @@ class Limit(PrototypeMethod):
         network.train()
         if settings.bn == "frozen" or learning_rates[network.encoder] == 0:
             network.encoder.eval()
-        segments = -(-settings.meta_steps // self._steps_at_once(session))
-        steps = -(-settings.meta_steps // segments)
+        step_bytes = self._images_of_step() * session.images.shape[1:].numel()
+        steps = steps_at_once(settings.meta_steps, step_bytes, engine.segment_bytes, settings.meta_batch_steps)
         prepare, loss = self._fake_tasks(session, steps) if settings.tasks == "fake" else self._plain(session, steps)
         engine.train(
             Stage(
@@ -171,7 +171,7 @@ class Limit(PrototypeMethod):
                 module=network,
                 groups=groups,
                 schedule=decay_every(settings.halve_every),
-                segments=segments,
+                segments=-(-settings.meta_steps // steps),
                 steps=steps,
                 prepare=prepare,
                 loss=loss,
@@ -182,13 +182,11 @@ class Limit(PrototypeMethod):
         )
         network.requires_grad_(False).eval()
 
-    def _steps_at_once(self, session: Session) -> int:
-        """meta_batch_steps, or fewer where so many steps' images would take too much memory."""
-        images = self.settings.batch
-        if self.settings.tasks == "fake":
-            images = images_of_step(self.shape, self.base_classes) if self.settings.encoder_lr > 0 else 0
-        step_bytes = max(1, images * session.images.shape[1:].numel())
-        return min(self.settings.meta_batch_steps, max(1, self.engine.segment_bytes // step_bytes))
+    def _images_of_step(self) -> int:
+        """None, where embeddings are learned from."""
+        if self.settings.tasks == "plain":
+            return self.settings.batch
+        return images_of_step(self.shape, self.base_classes) if self.settings.encoder_lr > 0 else 0
 
     def _fake_tasks(self, session: Session, steps: int) -> tuple[Prepare, Loss]:
         settings, network, engine, shape = self.settings, self.network, self.engine, self.shape

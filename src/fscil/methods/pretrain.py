@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 import torch.nn.functional as F
@@ -14,7 +15,7 @@ from fscil import augment, encoders
 from fscil.benchmark import Session
 from fscil.engine import Stage, processes, seed_for
 from fscil.engine.schedule import cosine
-from fscil.engine.stage import Batch, ParameterGroup
+from fscil.engine.stage import Batch, ParameterGroup, steps_at_once
 from fscil.images import announce
 from fscil.methods import encoder_cache
 from fscil.methods.cosine_network import CosineNetwork, cosine_logits
@@ -95,21 +96,10 @@ def augmented(session: Session, items: Items, augmentation: augment.Augment, fol
     return {"images": images, "labels": session.labels[order]}
 
 
-def epoch_batches(session: Session, batch: int, augmentation: augment.Augment, seed: int) -> Batch:
-    """A shuffled, augmented epoch as [steps, batch, ...]."""
-    items = items_of(session, batch, lambda epoch: seed, 0, steps_of_epoch(session, batch))
-    return augmented(session, items, augmentation)
-
-
 def steps_of_segment(session: Session, batch: int, most_bytes: int) -> int:
-    """How many steps are prepared at once: an epoch or, if its images take too many bytes, about equal parts of it.
-
-    Where images are kept makes no difference here, so that streamed and resident ones give the same numbers.
-    """
-    steps = steps_of_epoch(session, batch)
+    """An epoch's or, if its images take too many bytes, those of about equal parts of it."""
     step_bytes = min(batch, len(session.labels)) * session.images.shape[1:].numel()
-    parts = -(-steps // max(1, most_bytes // step_bytes))
-    return -(-steps // parts)
+    return steps_at_once(steps_of_epoch(session, batch), step_bytes, most_bytes)
 
 
 def build_augmentation(settings: PretrainSettings, name: str, size: int) -> augment.Augment:
@@ -149,6 +139,7 @@ def train(network: CosineNetwork, session: Session, settings: PretrainSettings, 
     per_epoch = steps_of_epoch(session, settings.batch)
     total, steps = settings.epochs * per_epoch, steps_of_segment(session, settings.batch, engine.segment_bytes)
 
+    @lru_cache(maxsize=2)  # a segment's items are asked for by the one before it, and by itself
     def items(segment: int) -> Items:
         first, last = segment * steps, min(total, (segment + 1) * steps)
         return items_of(session, settings.batch, lambda epoch: seed_for(engine.seed, "pretrain", epoch), first, last)
