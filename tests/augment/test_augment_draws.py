@@ -8,17 +8,24 @@ import torch
 from fscil.augment.draws import BLOCK, Draws, keys_for, mix, shuffled
 
 
+def reference(x: int) -> int:
+    """The finaliser of splitmix64 as published, in Python's own integers."""
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) % 2**64
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) % 2**64
+    return x ^ (x >> 31)
+
+
 def test_mix_is_the_finaliser_of_splitmix64() -> None:
-    """The published generator, in Python's own integers."""
-
-    def reference(x: int) -> int:
-        x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) % 2**64
-        x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) % 2**64
-        x ^= x >> 31
-        return x - 2**64 if x >= 2**63 else x
-
     values = [0, 1, -1, 2**62, -(2**63), 2**63 - 1, 0x9E3779B97F4A7C15 - 2**64]
-    assert mix(torch.tensor(values)).tolist() == [reference(x % 2**64) for x in values]
+    assert [x % 2**64 for x in mix(torch.tensor(values)).tolist()] == [reference(x % 2**64) for x in values]
+
+
+def test_an_images_numbers_are_those_of_splitmix64_started_with_its_key() -> None:
+    keys = [7, -3]
+    found = Draws(torch.tensor(keys)).uniform(2 * BLOCK)
+    for key, numbers in zip(keys, found.tolist(), strict=True):
+        states = [(key + i * 0x9E3779B97F4A7C15) % 2**64 for i in range(1, 2 * BLOCK + 1)]
+        assert numbers == [(reference(state) >> 40) / 2**24 for state in states]
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2**63 - 2])
