@@ -20,7 +20,7 @@ CUDA_IMAGES = {32: 30_000, 84: 4096, 224: 512}
 
 def batched(size: int, n: int, device: str) -> Callable[[], Tensor]:
     images = torch.randint(0, 256, (n, 3, size, size), dtype=torch.uint8, device=device)
-    keys = augment.keys_for(torch.arange(n, device=device), 1)
+    keys = augment.keys_for(torch.arange(n), 1)
     crop, policy = ("pad", "cifar10") if size == 32 else ("resized", "imagenet")  # as such images are trained on
     transform = augment.build("autoaug", size=size, crop=crop, policy=policy, cutout=size // 2)
     return lambda: transform(images, keys)

@@ -84,6 +84,16 @@ def subset(images: Images, index: Tensor | slice) -> Images:
     return images.subset(index) if isinstance(images, StreamedImages) else images[index]
 
 
+def sent(values: Tensor, device: torch.device) -> Tensor:
+    """Values of the host on the device, without waiting for it."""
+    return values.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else values.to(device)
+
+
+def pixels(images: Images, index: Tensor) -> Tensor:
+    """images[index], for an index on the host."""
+    return images[index if isinstance(images, StreamedImages) else sent(index, images.device)]
+
+
 def announce(images: Images, index: Tensor) -> None:
     """images[index] will be asked for next: streamed ones are read in the meantime."""
     if isinstance(images, StreamedImages):

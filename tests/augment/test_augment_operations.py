@@ -8,7 +8,6 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 from torchvision.transforms.v2 import functional as tv
 
-from fscil.augment import select
 from fscil.augment.autoaugment import apply_operations
 from fscil.augment.blends import color, sharpness, smoothed
 from fscil.augment.geometry import rotate, shear_x, shear_y, translate_x, translate_y
@@ -150,9 +149,7 @@ SINGLE = {
 }
 
 
-@pytest.mark.parametrize("rows_picked", [True, False], ids=["as on CPU", "as on CUDA"])
-def test_a_mixed_batch_equals_its_single_operations(rows_picked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(select, "picks_rows", lambda batch: rows_picked)
+def test_a_mixed_batch_equals_its_single_operations() -> None:
     generator = torch.Generator().manual_seed(1)
     n = 400
     images = IMAGES[torch.randint(len(IMAGES), (n,), generator=generator)]

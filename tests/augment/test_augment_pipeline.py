@@ -11,7 +11,7 @@ from fscil.errors import UserError
 
 
 def keys(images: Tensor, seed: int = 0) -> Tensor:
-    return keys_for(torch.arange(len(images), device=images.device), seed)
+    return keys_for(torch.arange(len(images)), seed)
 
 
 def noise(n: int = 64, size: int = 32) -> Tensor:
@@ -130,5 +130,5 @@ def test_cuda_and_cpu_do_the_same_to_an_image() -> None:
     operation = torch.arange(n) % len(OPERATIONS)
     magnitude = torch.linspace(0.05, 0.9, n)
     on_cpu = apply_operations(images, operation, magnitude)
-    on_cuda = apply_operations(images.cuda(), operation.cuda(), magnitude.cuda()).cpu()
+    on_cuda = apply_operations(images.cuda(), operation, magnitude.cuda()).cpu()
     assert ((on_cpu.int() - on_cuda.int()).abs() > 1).float().mean() < 1e-3

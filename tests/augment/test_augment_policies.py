@@ -49,7 +49,7 @@ def test_draws_follow_the_table(policy: str) -> None:
                 expected[step][name, round(sign * value, 3) + 0.0] += share
             expected[step]["", 0.0] += (1 - probability) / 25
 
-    table = policy_table(policy, 32, torch.device("cpu"))
+    table = policy_table(policy, 32)
     operation, value = draw(table, Draws(keys_for(torch.arange(n), 11)))
     for step in range(2):
         names = [OPERATIONS[i] if i != NO_OPERATION else "" for i in operation[:, step].tolist()]
@@ -64,6 +64,6 @@ def test_draws_follow_the_table(policy: str) -> None:
 def test_the_two_steps_belong_to_one_sub_policy() -> None:
     pairs = {(a, b) for (a, _, _), (b, _, _) in POLICIES["cifar10"]}
     draws = Draws(keys_for(torch.arange(20_000), 2))
-    operation, _ = draw(policy_table("cifar10", 32, torch.device("cpu")), draws)
+    operation, _ = draw(policy_table("cifar10", 32), draws)
     both = operation[(operation != NO_OPERATION).all(dim=1)].tolist()
     assert {(OPERATIONS[a], OPERATIONS[b]) for a, b in both} == pairs - {("solarize", "invert")}  # its probability is 0

@@ -24,6 +24,7 @@ from fscil.augment.geometry import GEOMETRIC, move
 from fscil.augment.policies import OPERATIONS, draw, policy_table
 from fscil.augment.select import replace
 from fscil.augment.tables import TABLES, apply_table
+from fscil.images import sent
 
 FILL = 128
 FIRST_TABLE = len(GEOMETRIC)
@@ -32,15 +33,18 @@ FIRST_BLEND = FIRST_TABLE + len(TABLES)
 
 def auto_augment(images: Tensor, draws: Draws, *, policy: str, fill: int = FILL) -> Tensor:
     """Every image gets a random sub-policy of the named policy."""
-    table = policy_table(policy, images.shape[-1], images.device)
-    operation, magnitude = draw(table, draws)
+    operation, magnitude = draw(policy_table(policy, images.shape[-1]), draws)
+    magnitude = sent(magnitude, images.device)
     for step in range(2):
         images = apply_operations(images, operation[:, step], magnitude[:, step], fill)
     return images
 
 
 def apply_operations(images: Tensor, operation: Tensor, magnitude: Tensor, fill: int = FILL) -> Tensor:
-    """One operation per image: its number in OPERATIONS (int64 [n], NO_OPERATION for none) and its magnitude [n]."""
+    """One operation per image: its number in OPERATIONS and its magnitude.
+
+    The numbers (int64 [n], NO_OPERATION for none) lie on the host, the magnitudes [n] where the images are.
+    """
     geometric = (operation >= 0) & (operation < FIRST_TABLE)
     tabled = (operation >= FIRST_TABLE) & (operation < FIRST_BLEND)
     images = replace(images, geometric, partial(move, fill=fill), images, operation, magnitude)

@@ -10,6 +10,7 @@ from torch.nn.functional import grid_sample, pad
 
 from fscil.augment.draws import Draws
 from fscil.augment.select import replace
+from fscil.images import sent
 
 
 def crop(images: Tensor, top: Tensor, left: Tensor, size: int) -> Tensor:
@@ -36,11 +37,11 @@ def random_pad_crop(images: Tensor, draws: Draws, *, size: int, padding: int) ->
     height, width = images.shape[-2:]
     top = draws.integers(height + 2 * padding - size + 1)
     left = draws.integers(width + 2 * padding - size + 1)
-    return pad_crop(images, top, left, size=size, padding=padding)
+    return pad_crop(images, sent(top, images.device), sent(left, images.device), size=size, padding=padding)
 
 
 def flip(images: Tensor, chosen: Tensor) -> Tensor:
-    """Mirror the images where chosen (bool [n]) left to right."""
+    """Mirror the images where chosen (bool [n], on the host) left to right."""
     return replace(images, chosen, lambda some: some.flip(-1), images)
 
 
@@ -60,7 +61,8 @@ def cutout(images: Tensor, row: Tensor, column: Tensor, size: int) -> Tensor:
 
 def random_cutout(images: Tensor, draws: Draws, *, size: int) -> Tensor:
     height, width = images.shape[-2:]
-    return cutout(images, draws.integers(height), draws.integers(width), size)
+    row, column = draws.integers(height), draws.integers(width)
+    return cutout(images, sent(row, images.device), sent(column, images.device), size)
 
 
 def resized_crop(images: Tensor, top: Tensor, left: Tensor, height: Tensor, width: Tensor, size: int) -> Tensor:
@@ -122,8 +124,9 @@ def _central_box(height: int, width: int, ratio: tuple[float, float]) -> tuple[i
 
 
 def random_resized_crop(images: Tensor, draws: Draws, *, size: int) -> Tensor:
-    height, width = images.shape[-2:]
-    return resized_crop(images, *random_boxes(height, width, draws), size)
+    boxes = random_boxes(images.shape[-2], images.shape[-1], draws)
+    top, left, height, width = (sent(each, images.device) for each in boxes)
+    return resized_crop(images, top, left, height, width, size)
 
 
 def centre_crop(images: Tensor, size: int) -> Tensor:

@@ -1,7 +1,8 @@
 """Random numbers that belong to an image: they depend on its key alone.
 
 Not on its neighbours, its place in the batch, the size of the batch, the process or the kind of device. So an image is
-augmented the same way wherever and with whatever it is, and an epoch may be cut up and shared out at will.
+augmented the same way wherever and with whatever it is, and an epoch may be cut up and shared out at will. They are
+drawn on the host, which then knows what to launch on a GPU.
 """
 
 from __future__ import annotations
@@ -36,24 +37,24 @@ def keys_for(items: Tensor, seed: int) -> Tensor:
     return mix(mix(items * GOLDEN + seed) + seed)
 
 
-def shuffled(n: int, seed: int, device: torch.device) -> Tensor:
-    """0 .. n - 1 in random order, int64 [n]; the same on every device."""
-    return keys_for(torch.arange(n, device=device), seed).argsort()
+def shuffled(n: int, seed: int) -> Tensor:
+    """0 .. n - 1 in random order, int64 [n]."""
+    return keys_for(torch.arange(n), seed).argsort()
 
 
 class Draws:
-    """Uniform numbers for a batch of images, taken one after another; keys int64 [n]."""
+    """Uniform numbers for a batch of images, taken one after another; keys int64 [n], on the host."""
 
     def __init__(self, keys: Tensor) -> None:
         self.keys = keys
-        self.drawn = torch.empty(len(keys), 0, device=keys.device)
+        self.drawn = torch.empty(len(keys), 0)
         self.blocks = 0
 
     def uniform(self, *shape: int) -> Tensor:
         """float32 [n, *shape] in [0, 1)"""
         count = math.prod(shape)
         while self.drawn.shape[1] < count:
-            numbers = torch.arange(1, BLOCK + 1, device=self.keys.device) + self.blocks * BLOCK
+            numbers = torch.arange(1, BLOCK + 1) + self.blocks * BLOCK
             bits = mix(self.keys[:, None] + numbers * GOLDEN)
             self.drawn = torch.cat([self.drawn, _shift(bits, 40) * 2.0**-24], 1)
             self.blocks += 1

@@ -8,6 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from fscil.images import sent
+
 GEOMETRIC = ("shear_x", "shear_y", "translate_x", "translate_y", "rotate")
 
 
@@ -43,8 +45,8 @@ def warp(images: Tensor, matrix: Tensor, fill: int) -> Tensor:
 
 
 def move(images: Tensor, operation: Tensor, amount: Tensor, fill: int = 0) -> Tensor:
-    """One geometric operation per image."""
-    return warp(images, matrices(operation, amount, *images.shape[-2:]), fill)
+    """One geometric operation per image; the operations may be known to the host alone."""
+    return warp(images, matrices(sent(operation, amount.device), amount, *images.shape[-2:]), fill)
 
 
 def _move_all(name: str, images: Tensor, amount: Tensor, fill: int) -> Tensor:

@@ -28,7 +28,7 @@ CUDA_CHUNK = 32768 * 32 * 32
 def build(
     augmentation: str, *, size: int, crop: str = "pad", flip: bool = True, policy: str = "cifar10", cutout: int = 0
 ) -> Augment:
-    """The augmentation as a function of uint8 images and their keys (draws.keys_for), which decide what each meets.
+    """The augmentation as a function of uint8 images and, on the host, their keys (keys_for), which decide all.
 
     - "none" keeps the central size x size pixels.
     - "basic" is crop and flip, the paper's BasicAug.

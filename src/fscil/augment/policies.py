@@ -111,12 +111,11 @@ class PolicyTable(NamedTuple):
 
 
 @cache
-def policy_table(policy: str, size: int, device: torch.device) -> PolicyTable:
-    """Kept from call to call, since copying it to a CUDA device makes the host wait."""
+def policy_table(policy: str, size: int) -> PolicyTable:
     steps = [step for pair in POLICIES[policy] for step in pair]
 
     def tensor(values: list[int] | list[float] | list[bool]) -> Tensor:
-        return torch.tensor(values, device=device).view(-1, 2)
+        return torch.tensor(values).view(-1, 2)
 
     return PolicyTable(
         operation=tensor([OPERATIONS.index(name) for name, _, _ in steps]),

@@ -1,33 +1,29 @@
-"""Change some images of a batch and leave the others: the one place where CPU and CUDA take different roads."""
+"""Change some images of a batch and leave the others.
+
+What is drawn for the images is drawn on the host (draws.py), so the host knows which images are chosen without asking
+a GPU: no kernel works on an image in vain, and nobody waits.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-import torch
 from torch import Tensor
 
-
-def picks_rows(batch: Tensor) -> bool:
-    """Whether working on the chosen rows alone is worth it.
-
-    On a CPU it saves most of the arithmetic. On CUDA the number of chosen rows would have to travel to the host first,
-    which stalls the queue of kernels, so every row is computed and the unwanted results are thrown away.
-    """
-    return not batch.is_cuda
+from fscil.images import sent
 
 
 def replace(batch: Tensor, chosen: Tensor, change: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
-    """change(*inputs) in the rows where chosen [n] is true, batch [n, ...] in the others.
+    """change(*inputs) in the rows where chosen (bool [n], on the host) is true, batch [n, ...] in the others.
 
-    change must treat rows independently; every input has n rows.
+    change must treat rows independently; every input has n rows, on the host or where the batch is.
     """
-    if picks_rows(batch):
-        rows = chosen.nonzero().flatten()
-        if len(rows) == 0:
-            return batch
-        return batch.index_copy(0, rows, change(*(each.index_select(0, rows) for each in inputs)))
-    return torch.where(per_image(chosen, batch.ndim), change(*inputs), batch)
+    rows = chosen.nonzero().flatten()
+    if len(rows) == 0:
+        return batch
+    there = sent(rows, batch.device)
+    changed = change(*(each.index_select(0, there if each.device == batch.device else rows) for each in inputs))
+    return batch.index_copy(0, there, changed)
 
 
 def per_image(values: Tensor, ndim: int = 4) -> Tensor:

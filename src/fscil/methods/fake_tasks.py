@@ -75,7 +75,7 @@ def task_images(tasks: FakeTasks, session: Session, augmentation: Augment, seed:
     pictures, first, taken = [], 0, 0
     for part in parts:
         here = slice(max(mine.start - first, 0), max(mine.stop - first, 0))
-        places = torch.arange(taken, taken + part.numel(), device=part.device).view(part.shape)[:, here]
+        places = torch.arange(taken, taken + part.numel()).view(part.shape)[:, here]
         first, taken = first + part.shape[1], taken + part.numel()
         if places.numel() > 0:
             index = part[:, here]
@@ -112,7 +112,7 @@ class EmbeddingTasks:
         self.shape = shape
         members, self.counts = class_members(session.labels, len(session.classes))
         check_tasks(shape, self.counts, encoder_learns=False)
-        keys = keys_for(torch.arange(len(session.labels), device=members.device), seed)
+        keys = keys_for(torch.arange(len(session.labels)), seed)
 
         def embed_share(mine: slice) -> Tensor:
             parts = zip(subset(session.images, mine).split(CHUNK), keys[mine].split(CHUNK), strict=True)
@@ -138,7 +138,7 @@ class EmbeddingTasks:
         i = torch.arange(blends, device=device)
         place = torch.stack([orders[:, i % half, 0], orders[:, (i + i // half) % half, 1]], 2)
         index = members[pairs[:, None, :], place].flatten(0, 1)  # [pool * blends, parents]
-        keys = keys_for(torch.arange(index.numel(), device=device), seed + 1).view_as(index)
+        keys = keys_for(torch.arange(index.numel()), seed + 1).view_as(index)
 
         def encode(part: Tensor, its_keys: Tensor) -> Tensor:
             pictures = augmentation(session.images[part.flatten()], its_keys.flatten())

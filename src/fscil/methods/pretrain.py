@@ -16,7 +16,7 @@ from fscil.benchmark import Session
 from fscil.engine import Stage, processes, seed_for
 from fscil.engine.schedule import cosine
 from fscil.engine.stage import Batch, ParameterGroup, steps_at_once
-from fscil.images import announce
+from fscil.images import announce, pixels, sent
 from fscil.methods import encoder_cache
 from fscil.methods.cosine_network import CosineNetwork, cosine_logits
 from fscil.methods.method import Context
@@ -62,11 +62,11 @@ def check_batch(session: Session, batch: int) -> None:
 def epoch_order(session: Session, batch: int, seed: int) -> Tensor:
     """Which images an epoch's steps take, int64 [steps, batch]; what does not fill a batch waits for the next epoch."""
     batch, steps = min(batch, len(session.labels)), steps_of_epoch(session, batch)
-    order = augment.shuffled(len(session.labels), seed, session.labels.device)
+    order = augment.shuffled(len(session.labels), seed)
     return order[: steps * batch].view(steps, batch)
 
 
-Items = tuple[Tensor, Tensor]  # images and keys of their augmentation, int64 [steps, batch]
+Items = tuple[Tensor, Tensor]  # images and keys of their augmentation, int64 [steps, batch], on the host
 
 
 def items_of(session: Session, batch: int, seed: Callable[[int], int], first: int, last: int) -> Items:
@@ -89,11 +89,11 @@ def augmented(session: Session, items: Items, augmentation: augment.Augment, fol
     order, keys = items
     share = processes.share(order.shape[1])
     mine = order[:, share]
-    images = session.images[mine.flatten()]
+    images = pixels(session.images, mine.flatten())
     if following is not None:
         announce(session.images, following[0][:, share].flatten())
     images = augmentation(images, keys[:, share].flatten()).unflatten(0, mine.shape)
-    return {"images": images, "labels": session.labels[order]}
+    return {"images": images, "labels": session.labels[sent(order, session.labels.device)]}
 
 
 def steps_of_segment(session: Session, batch: int, most_bytes: int) -> int:
