@@ -14,6 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from fscil.encoders.thin_convolution import convolve, is_thin, weight_gradient
+
 
 class Conv2d(nn.Conv2d):
     """nn.Conv2d without bias; on CUDA its weight gradient has its own stream.
@@ -44,6 +46,9 @@ class _Convolution(torch.autograd.Function):
         if torch.is_autocast_enabled("cuda"):  # torch does this for its own operations, not inside of ours
             x, weight = (t.to(torch.get_autocast_dtype("cuda")) for t in (x, weight))
         ctx.save_for_backward(x, weight)
+        ctx.thin = is_thin(x, weight, stride, padding)
+        if ctx.thin:
+            return convolve(x, weight)
         with torch.autocast("cuda", enabled=False):
             return F.conv2d(x, weight, None, stride, padding)
 
@@ -51,8 +56,12 @@ class _Convolution(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor, None, None]:
         x, weight = ctx.saved_tensors
+        if ctx.thin:
+            gradient = gradient.contiguous(memory_format=torch.channels_last)
 
         def backward(of_input: bool) -> Tensor:
+            if ctx.thin:
+                return convolve(gradient, weight, of_input=True) if of_input else weight_gradient(x, gradient)
             result = torch.ops.aten.convolution_backward(
                 gradient, x, weight, None, ctx.stride, ctx.padding, [1, 1], False, [0, 0], 1,
                 [of_input, not of_input, False],

@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fscil.encoders.convolution import Conv2d
+from fscil.encoders.fused_norm import norm_relu
 
 
 def conv3x3(channels_in: int, channels_out: int, stride: int = 1) -> nn.Conv2d:
@@ -23,8 +24,8 @@ class BasicBlock(nn.Module):
             self.shortcut = nn.Sequential(projection, nn.BatchNorm2d(channels_out))
 
     def forward(self, x: Tensor) -> Tensor:
-        y = F.relu(self.bn1(self.conv1(x)))
-        return F.relu(self.bn2(self.conv2(y)) + self.shortcut(x))
+        y = norm_relu(self.bn1, self.conv1(x))
+        return norm_relu(self.bn2, self.conv2(y), self.shortcut(x))
 
 
 class ResNet20(nn.Module):
@@ -34,7 +35,7 @@ class ResNet20(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.stem = nn.Sequential(conv3x3(3, 16), nn.BatchNorm2d(16), nn.ReLU())
+        self.stem = nn.Sequential(conv3x3(3, 16), nn.BatchNorm2d(16))
         blocks = []
         for channels_in, channels_out, stride in [(16, 16, 1), (16, 32, 2), (32, 64, 2)]:
             blocks.append(BasicBlock(channels_in, channels_out, stride))
@@ -45,7 +46,8 @@ class ResNet20(nn.Module):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.adaptive_avg_pool2d(self.stages(self.stem(x)), 1).flatten(1)
+        conv, bn = self.stem
+        return F.adaptive_avg_pool2d(self.stages(norm_relu(bn, conv(x))), 1).flatten(1)
 
 
 def resnet20() -> ResNet20:

@@ -1,0 +1,110 @@
+"""ReLU(norm(x) + shortcut) in as few passes over memory as batch normalisation needs by itself; for training on CUDA.
+
+Batch normalisation, addition and ReLU do little arithmetic, and each of torch's kernels for them reads and writes whole
+activations: half of a ResNet20's training step. Here they share their passes, forward two and backward two.
+torch.compile does the same, but takes longer to compile than a short training to run.
+
+x, s: input and shortcut [rows, channels], x^ = (x - mean) / std, z = w x^ + b (+ s), y = max(z, 0); g = dL/dy.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from fscil.encoders.triton_kernels import norm_kernels as kernels
+
+
+def norm_relu(norm: nn.Module, x: Tensor, shortcut: Tensor | None = None) -> Tensor:
+    """ReLU(norm(x) + shortcut)"""
+    if can_fuse(norm, x, shortcut):
+        fused: Tensor = _NormReLU.apply(x, shortcut, norm.weight, norm.bias, norm)
+        return fused
+    y = norm(x)
+    return F.relu(y if shortcut is None else y + shortcut)
+
+
+def can_fuse(norm: nn.Module, x: Tensor, shortcut: Tensor | None) -> bool:
+    """Plain batch normalisation that learns; statistics shared by processes have their own way."""
+    if kernels is None or type(norm) is not nn.BatchNorm2d or not (x.is_cuda and norm.training):
+        return False
+    along_channels = x.is_contiguous(memory_format=torch.channels_last)
+    alike = shortcut is None or (shortcut.dtype == x.dtype and shortcut.stride() == x.stride())
+    return (
+        along_channels
+        and alike
+        and x.shape[1] % kernels.CHANNELS.value == 0
+        and x.numel() < 2**31
+        and norm.affine
+        and norm.track_running_stats
+        and norm.momentum is not None
+    )
+
+
+class _NormReLU(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, shortcut: Tensor | None, weight: Tensor, bias: Tensor, norm: nn.BatchNorm2d
+    ) -> Tensor:
+        shape = Shape(x)
+        mean, inverse_std = shape.per_channel(), shape.per_channel()
+        partial = shape.partial_sums()
+        kernels.sums[shape.summing](x, partial, shape.rows, shape.channels, shape.tiles)
+        kernels.statistics[shape.groups](
+            partial, mean, inverse_std, norm.running_mean, norm.running_var, norm.num_batches_tracked, norm.momentum,
+            norm.eps, shape.rows, shape.channels, shape.tiles, shape.parts, num_warps=16,
+        )  # fmt: skip
+        y = torch.empty_like(x)
+        has_shortcut = shortcut is not None
+        kernels.normalise[shape.all_tiles](
+            x, shortcut if has_shortcut else x, y, weight, bias, mean, inverse_std, shape.rows, shape.channels,
+            has_shortcut,
+        )  # fmt: skip
+        ctx.save_for_backward(x, y, weight, bias, mean, inverse_std)
+        ctx.has_shortcut = has_shortcut
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+        x, y, weight, bias, mean, inverse_std = ctx.saved_tensors
+        g = g.contiguous(memory_format=torch.channels_last)
+        shape = Shape(x)
+        partial = shape.partial_sums()
+        # behind a shortcut g [z > 0] is its gradient, and is kept; else z is quickly computed again
+        ds = torch.empty_like(x) if ctx.has_shortcut else g
+        kernels.gradient_sums[shape.summing](
+            g, x, y, ds, weight, bias, mean, inverse_std, partial, shape.rows, shape.channels, shape.tiles,
+            ctx.has_shortcut,
+        )  # fmt: skip
+        dw, db = shape.per_channel(), shape.per_channel()
+        kernels.total[shape.groups](partial, dw, db, shape.channels, shape.parts, num_warps=16)
+        dx = torch.empty_like(x)
+        kernels.input_gradient[shape.all_tiles](
+            ds, x, dx, weight, bias, mean, inverse_std, dw, db, shape.rows, shape.channels, ctx.has_shortcut
+        )
+        return dx, ds if ctx.has_shortcut else None, dw, db, None
+
+
+class Shape:
+    """How an activation is cut into tiles."""
+
+    def __init__(self, x: Tensor) -> None:
+        self.device, self.channels = x.device, x.shape[1]
+        self.rows = x.numel() // self.channels
+        all_tiles, groups = -(-self.rows // kernels.ROWS.value), self.channels // kernels.CHANNELS.value
+        self.tiles = -(-all_tiles // kernels.PARTS.value)  # of a part
+        self.parts = -(-all_tiles // self.tiles)
+        # programs that run side by side
+        self.groups, self.all_tiles, self.summing = (groups,), (groups * all_tiles,), (groups * self.parts,)
+
+    def per_channel(self) -> Tensor:
+        return torch.empty(self.channels, device=self.device)
+
+    def partial_sums(self) -> Tensor:
+        """Two sums per channel and part."""
+        return torch.empty(2, self.parts, self.channels, device=self.device)
