@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from fscil.encoders import triton_kernels
 from fscil.encoders.triton_kernels import norm_kernels as kernels
 
 
@@ -30,18 +31,15 @@ def norm_relu(norm: nn.Module, x: Tensor, shortcut: Tensor | None = None) -> Ten
 
 def can_fuse(norm: nn.Module, x: Tensor, shortcut: Tensor | None) -> bool:
     """Plain batch normalisation that learns; statistics shared by processes have their own way."""
-    if kernels is None or type(norm) is not nn.BatchNorm2d or not (x.is_cuda and norm.training):
+    if type(norm) is not nn.BatchNorm2d or not (x.is_cuda and norm.training and triton_kernels.usable(x.device)):
         return False
-    along_channels = x.is_contiguous(memory_format=torch.channels_last)
-    alike = shortcut is None or (shortcut.dtype == x.dtype and shortcut.stride() == x.stride())
+    alike = shortcut is None or (shortcut.dtype, shortcut.stride()) == (x.dtype, x.stride())
     return (
-        along_channels
-        and alike
+        alike
+        and x.is_contiguous(memory_format=torch.channels_last)
         and x.shape[1] % kernels.CHANNELS.value == 0
         and x.numel() < 2**31
-        and norm.affine
-        and norm.track_running_stats
-        and norm.momentum is not None
+        and (norm.affine and norm.track_running_stats and norm.momentum is not None)
     )
 
 
@@ -55,7 +53,7 @@ class _NormReLU(torch.autograd.Function):
         partial = shape.partial_sums()
         kernels.sums[shape.summing](x, partial, shape.rows, shape.channels, shape.tiles)
         kernels.statistics[shape.groups](
-            partial, mean, inverse_std, norm.running_mean, norm.running_var, norm.num_batches_tracked, norm.momentum,
+            x, partial, mean, inverse_std, norm.running_mean, norm.running_var, norm.num_batches_tracked, norm.momentum,
             norm.eps, shape.rows, shape.channels, shape.tiles, shape.parts, num_warps=16,
         )  # fmt: skip
         y = torch.empty_like(x)

@@ -43,13 +43,14 @@ def kept(partial, channel, parts, channels):
 
 @triton.jit(do_not_specialize=["tiles"])
 def sums(x, partial, rows, channels, tiles):
-    """Sums of x and of its squares."""
+    """Sums of x and of its squares, less the first row, so that a large mean does no harm to a small variance."""
     channel, part = place(channels)
+    first = tl.load(x + channel).to(tl.float32)[None, :]
     of_x = tl.zeros([ROWS, CHANNELS], tl.float32)
     of_squares = tl.zeros([ROWS, CHANNELS], tl.float32)
     for i in range(tiles):
         at, there = tile(part * tiles + i, channel, rows, channels)
-        value = tl.load(x + at, there, 0.0).to(tl.float32)
+        value = tl.where(there, tl.load(x + at, there, 0.0).to(tl.float32) - first, 0.0)
         of_x += value
         of_squares += value * value
     keep(partial, of_x, of_squares, channel, part, channels)
@@ -57,7 +58,7 @@ def sums(x, partial, rows, channels, tiles):
 
 @triton.jit(do_not_specialize=["tiles", "parts"])
 def statistics(
-    partial, mean, inverse_std, running_mean, running_variance, tracked, momentum, eps, rows, channels, tiles, parts
+    x, partial, mean, inverse_std, running_mean, running_variance, tracked, momentum, eps, rows, channels, tiles, parts
 ):
     """Mean and 1 / std, from each part's own mean and squared deviations: no difference of large numbers."""
     c, _ = place(channels)
@@ -67,6 +68,7 @@ def statistics(
     own = of_x / n
     mu = tl.sum(of_x, 0) / rows
     deviation = own - mu[None, :]
+    mu += tl.load(x + c).to(tl.float32)
     squares = tl.sum(tl.where(there, of_squares - of_x * own + n * deviation * deviation, 0.0), 0)
     tl.store(mean + c, mu)
     tl.store(inverse_std + c, 1 / tl.sqrt(squares / rows + eps))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from fscil.encoders import triton_kernels
 from fscil.encoders.triton_kernels import conv_kernels as kernels
 
 PARTS = 256  # into which the pixels are cut to be summed up
@@ -12,8 +13,8 @@ PARTS = 256  # into which the pixels are cut to be summed up
 
 def is_thin(x: Tensor, weight: Tensor, stride: tuple[int, ...], padding: tuple[int, ...]) -> bool:
     return (
-        kernels is not None
-        and x.is_cuda
+        x.is_cuda
+        and triton_kernels.usable(x.device)
         and x.dtype == weight.dtype == torch.bfloat16
         and weight.shape == (16, 16, 3, 3)
         and (tuple(stride), tuple(padding)) == ((1, 1), (1, 1))

@@ -1,0 +1,145 @@
+"""Our Triton kernels against torch in float64: compiled on a GPU, interpreted elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fscil import encoders
+from fscil.encoders import thin_convolution, triton_kernels
+from fscil.encoders.fused_norm import _NormReLU, can_fuse
+from fscil.encoders.thin_convolution import convolve, weight_gradient
+
+pytestmark = pytest.mark.skipif(triton_kernels.norm_kernels is None, reason="needs Triton")
+on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+HALF = torch.bfloat16 if DEVICE == "cuda" else torch.float16  # Triton's interpreter cannot multiply bfloat16
+
+
+@pytest.fixture(autouse=True)
+def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The interpreter is slow; a compiled kernel's constants cannot be changed."""
+    if DEVICE == "cpu":
+        kernels = triton_kernels.norm_kernels
+        monkeypatch.setattr(kernels, "ROWS", type(kernels.ROWS)(16))
+        monkeypatch.setattr(kernels, "PARTS", type(kernels.PARTS)(4))
+        monkeypatch.setattr(thin_convolution, "PARTS", 2)
+
+
+def pictures(n: int, channels: int, height: int, width: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    generator = torch.Generator().manual_seed(channels * height + width)
+    values = torch.randn(n, channels, height, width, generator=generator).to(DEVICE, dtype)
+    return values.to(memory_format=torch.channels_last)
+
+
+def close(found: Tensor, expected: Tensor, tolerance: float) -> None:
+    assert found.shape == expected.shape
+    assert float((found.detach().double() - expected).norm()) <= tolerance * float(expected.norm())
+
+
+# rows: less than a tile, no multiple of one, several tiles a part
+@pytest.mark.parametrize(
+    ("n", "channels", "size"), [(1, 16, 3), (3, 32, 5), (5, 64, 8), (300 if DEVICE == "cuda" else 9, 16, 24)]
+)
+@pytest.mark.parametrize("with_shortcut", [False, True], ids=["plain", "shortcut"])
+def test_fused_normalisation_is_batch_norm_addition_and_relu(
+    n: int, channels: int, size: int, with_shortcut: bool
+) -> None:
+    torch.manual_seed(1)
+    norm = nn.BatchNorm2d(channels, momentum=0.3).to(DEVICE)
+    nn.init.uniform_(norm.weight, 0.5, 2)
+    nn.init.uniform_(norm.bias, -1, 1)
+    theirs = nn.BatchNorm2d(channels, momentum=0.3).to(DEVICE, torch.float64)
+    theirs.load_state_dict(norm.state_dict())
+    x, s, g = (
+        pictures(n, channels, size, size + i)[..., :size].contiguous(memory_format=torch.channels_last)
+        for i in range(3)
+    )
+    x = (2 * x + 3).requires_grad_()
+    s.requires_grad_()
+    exact_x, exact_s = (each.detach().double().requires_grad_() for each in (x, s))
+
+    y = _NormReLU.apply(x, s if with_shortcut else None, norm.weight, norm.bias, norm)
+    y.backward(g)
+    z = theirs(exact_x)
+    expected = F.relu(z + exact_s if with_shortcut else z)
+    expected.backward(g.double())
+
+    close(y, expected.detach(), 1e-5)
+    close(x.grad, exact_x.grad, 1e-4)
+    if with_shortcut:
+        close(s.grad, exact_s.grad, 1e-6)
+    for name in ("weight", "bias"):
+        close(getattr(norm, name).grad, getattr(theirs, name).grad, 1e-4)
+    for name in ("running_mean", "running_var", "num_batches_tracked"):
+        close(getattr(norm, name), getattr(theirs, name).double(), 1e-5)
+
+
+def test_a_large_mean_leaves_the_variance_exact() -> None:
+    x = pictures(4, 16, 12, 12) + 1000
+    norm = nn.BatchNorm2d(16).to(DEVICE)
+    y = _NormReLU.apply(x, None, norm.weight, norm.bias, norm)
+    close(y, F.relu(F.batch_norm(x.double(), None, None, training=True)), 1e-3)
+
+
+@pytest.mark.parametrize(("n", "height", "width"), [(1, 1, 1), (1, 5, 7), (3, 8, 8), (2, 24, 24)])
+def test_thin_convolutions_and_their_gradients_are_torchs(n: int, height: int, width: int) -> None:
+    x, g = (
+        pictures(n, 16, height, width + i, HALF)[..., :width].contiguous(memory_format=torch.channels_last)
+        for i in (0, 1)
+    )
+    weight = (pictures(16, 16, 3, 3) / 12).to(HALF)
+    exact_x, exact_weight = (each.double().requires_grad_() for each in (x, weight))
+    expected = F.conv2d(exact_x, exact_weight, padding=1)
+    expected.backward(g.double())
+    close(convolve(x, weight), expected.detach(), 5e-3)
+    close(convolve(g, weight, of_input=True), exact_x.grad, 5e-3)
+    dW = weight_gradient(x, g)
+    close(dW, exact_weight.grad, 1e-5)
+    assert dW.is_contiguous(memory_format=torch.channels_last)
+
+
+@on_gpu
+@pytest.mark.parametrize("autocast", [False, True])
+def test_a_resnet20_learns_the_same_with_and_without_them(autocast: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(1)
+    encoder = encoders.build("resnet20", (0.5, 0.5, 0.5), (0.25, 0.25, 0.25)).cuda().train()
+    encoder.autocast = autocast
+    images = torch.randint(0, 256, (256, 3, 32, 32), dtype=torch.uint8, device="cuda")
+    wanted = torch.randn(256, 64, device="cuda")
+
+    def gradient() -> Tensor:
+        encoder.zero_grad()
+        (encoder(images) * wanted).sum().backward()
+        return torch.cat([p.grad.flatten() for p in encoder.parameters()])
+
+    ours = gradient()
+    monkeypatch.setattr(triton_kernels, "usable", lambda device: False)
+    close(ours, gradient().double(), 0.1 if autocast else 0.01)
+
+
+@on_gpu
+def test_what_cannot_be_fused_is_left_to_torch() -> None:
+    x = pictures(2, 16, 4, 4)
+    assert can_fuse(nn.BatchNorm2d(16).cuda(), x, None)
+    assert not can_fuse(nn.BatchNorm2d(16).cuda().eval(), x, None)
+    assert not can_fuse(nn.SyncBatchNorm(16).cuda(), x, None)
+    assert not can_fuse(nn.BatchNorm2d(16).cuda(), x.contiguous(), None)
+    assert not can_fuse(nn.BatchNorm2d(12).cuda(), x[:, :12], None)
+    assert not can_fuse(nn.BatchNorm2d(16).cuda(), x, x.contiguous())
+
+
+def test_a_broken_triton_is_told_and_done_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken:
+        def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
+            raise RuntimeError("Failed to find C compiler")
+
+    monkeypatch.setattr(triton_kernels.norm_kernels, "total", Broken())
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    with pytest.warns(UserWarning, match="Triton does not work here: Failed to find C compiler"):
+        assert not triton_kernels.usable.__wrapped__(torch.device("cpu"))
