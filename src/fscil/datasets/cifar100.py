@@ -212,7 +212,7 @@ DATASET = Dataset(
         "flip": True,
         "policy": "cifar10",
         "cutout": 16,
-        # four times the paper's batch and learning rate fill a GPU; more epochs, half of them small, take less time still
+        # batches that fill a GPU; more epochs than the paper's, half of them on small crops, take less time still
         "batch": 512,
         "lr": 0.4,
         "epochs": 480,
