@@ -71,24 +71,6 @@ def test_epochs_are_shuffled_anew(learned: Learned) -> None:
     assert first != second
 
 
-def test_the_first_epochs_may_see_smaller_crops(learned: Learned) -> None:
-    """Nothing else changes where they end: neither the course of the learning rate nor which images come when."""
-    settings = {"augmentation": "basic", "epochs": 5, "batch": 16, "warmup": 1}
-    learned("decoupled-cosine", **settings)
-    whole, small, large = learned("decoupled-cosine", **settings, small_epochs=2)
-    assert [(stage.name, stage.segments) for stage in (small, large)] == [("pretrain-small", 2), ("pretrain", 3)]
-    both = [(stage, segment) for stage in (small, large) for segment in range(stage.segments)]
-    for epoch, (stage, segment) in enumerate(both):
-        ours, expected = stage.prepare(segment), whole.prepare(epoch)
-        assert ours["labels"].equal(expected["labels"])
-        side = expected["images"].shape[-1]
-        assert ours["images"].shape[-2:] == ((side * 3 // 4,) * 2 if stage is small else (side, side))
-        steps = range(stage.steps)
-        assert [stage.schedule(segment * stage.steps + i) for i in steps] == [
-            whole.schedule(epoch * whole.steps + i) for i in steps
-        ]
-
-
 def test_settings_reach_the_optimiser(learned: Learned) -> None:
     (stage,) = learned(
         "decoupled-cosine", epochs=7, batch=16, lr=0.3, momentum=0.7, weight_decay=0.02, nesterov=False, warmup=2

@@ -66,13 +66,12 @@ class Entry:
     engine: Engine
 
     def load(self, network: nn.Module) -> bool:
-        """Fill the network if the cache has it; its stages then count with their original seconds."""
+        """Fill the network if the cache has it; the stage then counts with its original seconds."""
         about = processes.from_first(lambda: self.read_into(network))
         if about is None:
             return False
         processes.spread(network)
-        for stage, seconds in about["seconds"].items():
-            self.engine.seconds[stage] = {"seconds": seconds, "cached": True}
+        self.engine.seconds["pretrain"] = {"seconds": about["seconds"], "cached": True}
         self.engine.captured.append(about["captured"])
         return True
 
@@ -93,8 +92,7 @@ class Entry:
     def save(self, network: nn.Module) -> None:
         if not processes.leads():
             return
-        stages = {name: time["seconds"] for name, time in self.engine.seconds.items() if name.startswith("pretrain")}
-        about = {"seconds": stages, "captured": all(self.engine.captured)}
+        about = {"seconds": self.engine.seconds["pretrain"]["seconds"], "captured": self.engine.captured[-1]}
         try:
             save_tensors(self.path, network.state_dict(), about)
         except UserError as error:  # a run is worth more than its cache

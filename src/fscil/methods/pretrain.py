@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fscil import augment, encoders
 from fscil.benchmark import Session
-from fscil.engine import Engine, Stage, processes, seed_for
+from fscil.engine import Stage, processes, seed_for
 from fscil.engine.schedule import cosine
 from fscil.engine.stage import Batch, ParameterGroup, steps_at_once
 from fscil.images import announce, pixels, sent
@@ -42,11 +42,6 @@ class PretrainSettings:
     nesterov: bool = setting(True, "as the released code; the paper does not say")
     weight_decay: float = setting(5e-4, "as the released code; the paper does not say", least=0)
     warmup: int = setting(0, "epochs of linear warm-up; short trainings need it to start at all", least=0)
-    small_epochs: int = setting(
-        0,
-        "epochs at the start that see crops of three quarters of the side, in little more than half of the time",
-        least=0,
-    )
     scale: float = setting(16.0, "of cosine logits, in pre-training and wherever logits are cosines", least=0)
 
 
@@ -138,52 +133,34 @@ def pretrain(session: Session, settings: PretrainSettings, context: Context) -> 
 
 
 def train(network: CosineNetwork, session: Session, settings: PretrainSettings, context: Context) -> None:
-    """All epochs, with one learning-rate schedule; the first of them on smaller crops, if so set."""
-    engine, size = context.engine, session.images.shape[-1]
+    engine = context.engine
     check_batch(session, settings.batch)
-    small, epochs = min(settings.small_epochs, settings.epochs), settings.epochs
-    network.train()
-    if small:
-        engine.train(stage("pretrain-small", network, session, settings, engine, range(small), size * 3 // 4))
-    if small < epochs:
-        engine.train(stage("pretrain", network, session, settings, engine, range(small, epochs), size))
-
-
-def stage(
-    name: str,
-    network: CosineNetwork,
-    session: Session,
-    settings: PretrainSettings,
-    engine: Engine,
-    epochs: range,
-    size: int,
-) -> Stage:
-    """Some of the epochs, with crops of one size."""
-    augmentation = build_augmentation(settings, settings.augmentation, size)
+    augmentation = build_augmentation(settings, settings.augmentation, session.images.shape[-1])
     per_epoch = steps_of_epoch(session, settings.batch)
-    whole = cosine(settings.epochs * per_epoch, settings.warmup * per_epoch)
-    start, end = epochs.start * per_epoch, epochs.stop * per_epoch
-    steps = steps_of_segment(session, settings.batch, engine.segment_bytes)
+    total, steps = settings.epochs * per_epoch, steps_of_segment(session, settings.batch, engine.segment_bytes)
 
     @lru_cache(maxsize=2)  # a segment's items are asked for by the one before it, and by itself
     def items(segment: int) -> Items:
-        first, last = start + segment * steps, min(end, start + (segment + 1) * steps)
+        first, last = segment * steps, min(total, (segment + 1) * steps)
         return items_of(session, settings.batch, lambda epoch: seed_for(engine.seed, "pretrain", epoch), first, last)
 
     def prepare(segment: int) -> Batch:
-        following = items(segment + 1) if start + (segment + 1) * steps < end else None
+        following = items(segment + 1) if (segment + 1) * steps < total else None
         return augmented(session, items(segment), augmentation, following)
 
-    return Stage(
-        name=name,
-        module=network,
-        groups=[ParameterGroup(list(network.parameters()), settings.lr)],
-        schedule=lambda step: whole(start + step),
-        segments=-(-(end - start) // steps),
-        steps=steps,
-        prepare=prepare,
-        loss=lambda batch: cosine_loss(network, batch, settings.scale),
-        momentum=settings.momentum,
-        weight_decay=settings.weight_decay,
-        nesterov=settings.nesterov,
+    network.train()
+    engine.train(
+        Stage(
+            name="pretrain",
+            module=network,
+            groups=[ParameterGroup(list(network.parameters()), settings.lr)],
+            schedule=cosine(total, settings.warmup * per_epoch),
+            segments=-(-total // steps),
+            steps=steps,
+            prepare=prepare,
+            loss=lambda batch: cosine_loss(network, batch, settings.scale),
+            momentum=settings.momentum,
+            weight_decay=settings.weight_decay,
+            nesterov=settings.nesterov,
+        )
     )
