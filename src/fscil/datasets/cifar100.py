@@ -212,11 +212,10 @@ DATASET = Dataset(
         "flip": True,
         "policy": "cifar10",
         "cutout": 16,
-        # batches that fill a GPU; more epochs than the paper's, half of them on small crops, take less time still
-        "batch": 512,
-        "lr": 0.4,
-        "epochs": 480,
-        "small_epochs": 240,
+        # twice the paper's batch and learning rate, a tenth more epochs: as good, and a GPU is twice as fast with them
+        "batch": 256,
+        "lr": 0.2,
+        "epochs": 330,
     },
     prepare=prepare,
     verify=verify,
