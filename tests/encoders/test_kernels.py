@@ -10,9 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fscil import encoders
-from fscil.encoders import thin_convolution, triton_kernels
+from fscil.encoders import triton_kernels
 from fscil.encoders.fused_norm import _NormReLU, can_fuse
-from fscil.encoders.thin_convolution import convolve, weight_gradient
+from fscil.encoders.thin_convolution import SUMMED, convolve, weight_gradient
 
 pytestmark = pytest.mark.skipif(triton_kernels.norm_kernels is None, reason="needs Triton")
 on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -27,7 +27,6 @@ def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
         kernels = triton_kernels.norm_kernels
         monkeypatch.setattr(kernels, "ROWS", type(kernels.ROWS)(16))
         monkeypatch.setattr(kernels, "PARTS", type(kernels.PARTS)(4))
-        monkeypatch.setattr(thin_convolution, "PARTS", 2)
 
 
 def pictures(n: int, channels: int, height: int, width: int, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -70,7 +69,7 @@ def test_fused_normalisation_is_batch_norm_addition_and_relu(
     expected.backward(g.double())
 
     close(y, expected.detach(), 1e-5)
-    close(x.grad, exact_x.grad, 1e-4)
+    close(x.grad, exact_x.grad, 2e-3)  # a z that is almost 0 may fall on the other side
     if with_shortcut:
         close(s.grad, exact_s.grad, 1e-6)
     for name in ("weight", "bias"):
@@ -86,13 +85,14 @@ def test_a_large_mean_leaves_the_variance_exact() -> None:
     close(y, F.relu(F.batch_norm(x.double(), None, None, training=True)), 1e-3)
 
 
+@pytest.mark.parametrize("channels", SUMMED)
 @pytest.mark.parametrize(("n", "height", "width"), [(1, 1, 1), (1, 5, 7), (3, 8, 8), (2, 24, 24)])
-def test_thin_convolutions_and_their_gradients_are_torchs(n: int, height: int, width: int) -> None:
+def test_thin_convolutions_and_their_gradients_are_torchs(n: int, height: int, width: int, channels: int) -> None:
     x, g = (
-        pictures(n, 16, height, width + i, HALF)[..., :width].contiguous(memory_format=torch.channels_last)
+        pictures(n, channels, height, width + i, HALF)[..., :width].contiguous(memory_format=torch.channels_last)
         for i in (0, 1)
     )
-    weight = (pictures(16, 16, 3, 3) / 12).to(HALF)
+    weight = (pictures(channels, channels, 3, 3) / 12).to(HALF)
     exact_x, exact_weight = (each.double().requires_grad_() for each in (x, weight))
     expected = F.conv2d(exact_x, exact_weight, padding=1)
     expected.backward(g.double())
@@ -104,22 +104,24 @@ def test_thin_convolutions_and_their_gradients_are_torchs(n: int, height: int, w
 
 
 @on_gpu
-@pytest.mark.parametrize("autocast", [False, True])
-def test_a_resnet20_learns_the_same_with_and_without_them(autocast: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_resnet20_learns_the_same_with_and_without_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     torch.manual_seed(1)
     encoder = encoders.build("resnet20", (0.5, 0.5, 0.5), (0.25, 0.25, 0.25)).cuda().train()
-    encoder.autocast = autocast
     images = torch.randint(0, 256, (256, 3, 32, 32), dtype=torch.uint8, device="cuda")
     wanted = torch.randn(256, 64, device="cuda")
 
-    def gradient() -> Tensor:
+    def gradient(autocast: bool) -> Tensor:
+        encoder.autocast = autocast
         encoder.zero_grad()
         (encoder(images) * wanted).sum().backward()
-        return torch.cat([p.grad.flatten() for p in encoder.parameters()])
+        return torch.cat([p.grad.flatten() for p in encoder.parameters()]).double()
 
-    ours = gradient()
+    ours, ours_reduced = gradient(False), gradient(True)
     monkeypatch.setattr(triton_kernels, "usable", lambda device: False)
-    close(ours, gradient().double(), 0.1 if autocast else 0.01)
+    theirs, theirs_reduced = gradient(False), gradient(True)
+    close(ours, theirs, 0.02)  # activations near 0 fall on either side
+    assert (ours_reduced - theirs).norm() < 1.2 * (theirs_reduced - theirs).norm()  # no less exact than torch's
 
 
 @on_gpu

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from fscil.encoders.thin_convolution import convolve, is_thin, weight_gradient
+from fscil.encoders.thin_convolution import CONVOLVED, SUMMED, convolve, is_thin, weight_gradient
 
 
 class Conv2d(nn.Conv2d):
@@ -46,8 +46,7 @@ class _Convolution(torch.autograd.Function):
         if torch.is_autocast_enabled("cuda"):  # torch does this for its own operations, not inside of ours
             x, weight = (t.to(torch.get_autocast_dtype("cuda")) for t in (x, weight))
         ctx.save_for_backward(x, weight)
-        ctx.thin = is_thin(x, weight, stride, padding)
-        if ctx.thin:
+        if is_thin(x, weight, stride, padding, CONVOLVED):
             return convolve(x, weight)
         with torch.autocast("cuda", enabled=False):
             return F.conv2d(x, weight, None, stride, padding)
@@ -56,11 +55,10 @@ class _Convolution(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor, None, None]:
         x, weight = ctx.saved_tensors
-        if ctx.thin:
-            gradient = gradient.contiguous(memory_format=torch.channels_last)
+        gradient = gradient.contiguous(memory_format=torch.channels_last)
 
         def backward(of_input: bool) -> Tensor:
-            if ctx.thin:
+            if is_thin(x, weight, ctx.stride, ctx.padding, CONVOLVED if of_input else SUMMED):
                 return convolve(gradient, weight, of_input=True) if of_input else weight_gradient(x, gradient)
             result = torch.ops.aten.convolution_backward(
                 gradient, x, weight, None, ctx.stride, ctx.padding, [1, 1], False, [0, 0], 1,

@@ -1,4 +1,4 @@
-"""Convolutions of 16 channels by 3 x 3 in reduced precision: the first third of a ResNet20, where its time is spent."""
+"""Convolutions of few channels by 3 x 3 in reduced precision: where a ResNet20 spends its time."""
 
 from __future__ import annotations
 
@@ -8,15 +8,21 @@ from torch import Tensor
 from fscil.encoders import triton_kernels
 from fscil.encoders.triton_kernels import conv_kernels as kernels
 
-PARTS = 256  # into which the pixels are cut to be summed up
+# numbers of channels for which these kernels are faster than cuDNN's
+CONVOLVED, SUMMED = (16,), (16, 32)
 
 
-def is_thin(x: Tensor, weight: Tensor, stride: tuple[int, ...], padding: tuple[int, ...]) -> bool:
+def is_thin(
+    x: Tensor, weight: Tensor, stride: tuple[int, ...], padding: tuple[int, ...], channels: tuple[int, ...]
+) -> bool:
+    """Whether there is one of these numbers of channels, and all else is as the kernels want it."""
+    C = weight.shape[0]
     return (
         x.is_cuda
         and triton_kernels.usable(x.device)
         and x.dtype == weight.dtype == torch.bfloat16
-        and weight.shape == (16, 16, 3, 3)
+        and C in channels
+        and weight.shape == (C, C, 3, 3)
         and (tuple(stride), tuple(padding)) == ((1, 1), (1, 1))
         and all(each.is_contiguous(memory_format=torch.channels_last) for each in (x, weight))
         and x.numel() < 2**31
@@ -27,17 +33,18 @@ def convolve(x: Tensor, weight: Tensor, of_input: bool = False) -> Tensor:
     """x * weight; or, with x the gradient of that, the gradient of x."""
     y = torch.empty_like(x)
     pixels, height, width = sizes(x)
-    kernels.convolve[tiles(pixels),](x, weight, y, pixels, height, width, of_input)
+    kernels.convolve[tiles(pixels),](x, weight, y, pixels, height, width, x.shape[1], of_input)
     return y
 
 
 def weight_gradient(x: Tensor, g: Tensor) -> Tensor:
-    """float32 [16, 16, 3, 3], in the layout channels_last"""
+    """float32 [C, C, 3, 3], in the layout channels_last"""
     pixels, height, width = sizes(x)
-    per_part = -(-tiles(pixels) // PARTS)
+    C = x.shape[1]
+    per_part = -(-tiles(pixels) // (4096 // C))  # many parts fill a GPU, few are quickly summed up
     parts = -(-tiles(pixels) // per_part)
-    partial = torch.empty(parts, 16, 3, 3, 16, device=x.device)
-    kernels.weight_gradient[3 * parts,](x, g, partial, pixels, height, width, per_part)
+    partial = torch.empty(parts, C, 3, 3, C, device=x.device)
+    kernels.weight_gradient[3 * parts,](x, g, partial, pixels, height, width, per_part, C, num_stages=2)
     return partial.sum(0).permute(0, 3, 1, 2)
 
 
