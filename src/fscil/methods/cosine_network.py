@@ -14,20 +14,23 @@ from fscil.images import Images, subset
 class CosineNetwork(nn.Module):
     """phi and W; W grows by a row for every class that arrives.
 
-    Two things may be done to the encoder's features, neither of them in the paper. They come from a ReLU, so a few
+    Three things may be done to the encoder's features, none of them in the paper. They come from a ReLU, so a few
     dominate; raised to a power below 1 they are evened out, which helps classes that the encoder was not trained on
-    (Tukey's ladder of powers). And an image may be embedded together with its mirror image, which halves the noise.
+    (Tukey's ladder of powers). An image may be embedded together with its mirror image, which halves the noise. And
+    directions in which images of one class differ may be made to count less (whitening, as in discriminant analysis).
     """
 
     def __init__(self, encoder: Encoder, rows: Tensor, power: float = 1.0, mirror: bool = False) -> None:
         super().__init__()
+        self.whitening: Tensor
         self.encoder = encoder
         self.rows = nn.Parameter(rows)
         self.power, self.mirror = power, mirror
+        self.register_buffer("whitening", torch.eye(encoder.dim))
 
     def forward(self, images: Tensor) -> Tensor:
         """phi(x) for gradient steps: uint8 images [n, 3, h, w] -> embeddings [n, d]"""
-        return self._raise(self.encoder(images))
+        return self._raise(self.encoder(images)) @ self.whitening
 
     def embed(self, images: Images) -> Tensor:
         """phi(x) of any number of images, without gradients and in evaluation mode; shared by all processes."""
@@ -41,7 +44,7 @@ class CosineNetwork(nn.Module):
         embeddings = self._raise(self.encoder.embed_here(images))
         if self.mirror:
             embeddings = (embeddings + self._raise(self.encoder.embed_here(images.flip(-1)))) / 2
-        return embeddings
+        return embeddings @ self.whitening
 
     def _raise(self, features: Tensor) -> Tensor:
         if self.power == 1:
@@ -60,3 +63,15 @@ def cosine_logits(embeddings: Tensor, rows: Tensor, scale: float) -> Tensor:
 def class_means(embeddings: Tensor, labels: Tensor, classes: tuple[int, ...]) -> Tensor:
     """Eq. (prototype): the mean embedding of each class, [classes, d], however many images each has."""
     return torch.stack([embeddings[labels == label].mean(0) for label in classes])
+
+
+def whitening(embeddings: Tensor, labels: Tensor, shrinkage: float) -> Tensor:
+    """(S + shrinkage * mean variance * I)^(-1/2) [d, d], where S is the covariance within classes 0, 1, ...
+
+    Times this matrix, images of one class differ about as much in all directions; the more so, the less S is shrunk.
+    """
+    means = class_means(embeddings, labels, tuple(range(int(labels.max()) + 1)))
+    within = (embeddings - means[labels]).double()
+    variances, directions = torch.linalg.eigh((within.T @ within / len(within)).cpu())
+    scales = (variances + shrinkage * variances.mean()).rsqrt()
+    return (directions * scales @ directions.T).to(embeddings)

@@ -21,8 +21,8 @@ from fscil.engine.schedule import decay_every
 from fscil.engine.stage import Batch, ParameterGroup, steps_at_once
 from fscil.episodes import TaskShape, class_members
 from fscil.errors import UserError
-from fscil.methods.cosine_network import CosineNetwork, class_means
-from fscil.methods.decoupled_cosine import MIRROR, POWER, PrototypeMethod
+from fscil.methods.cosine_network import CosineNetwork
+from fscil.methods.decoupled_cosine import MIRROR, POWER, WHITEN, PrototypeMethod
 from fscil.methods.fake_tasks import EmbeddingTasks, ImageTasks, check_tasks, images_of_step, query_labels, sizes
 from fscil.methods.pretrain import PretrainSettings, augmented, build_augmentation, check_batch, items_of, pretrain
 from fscil.settings import setting
@@ -57,6 +57,7 @@ class LimitSettings(PretrainSettings):
     )
     power: float = setting(0.7, POWER, least=0.01)
     mirror: bool = setting(True, MIRROR)
+    whiten: float = setting(0.0, WHITEN, least=0)
     dropout: float = setting(0.5, "in the calibrator, the paper's", least=0, most=1)
     meta_steps: int = setting(1000, "iterations; the paper does not say", least=1)
     meta_batch_steps: int = setting(
@@ -94,6 +95,7 @@ Loss = Callable[[Batch], Tensor]
 class LimitNetwork(CosineNetwork):
     def __init__(self, pretrained: CosineNetwork, rows: Tensor, calibrator: Transformer) -> None:
         super().__init__(pretrained.encoder, rows, pretrained.power, pretrained.mirror)
+        self.whitening.copy_(pretrained.whitening)
         self.calibrator = calibrator
 
 
@@ -130,19 +132,9 @@ class Limit(PrototypeMethod):
             scale=self.settings.scale if cosine else 1.0,
             memory=self.settings.calibration_memory,
         )
-        pretrained.power, pretrained.mirror = self.settings.power, self.settings.mirror
-        self.network = LimitNetwork(pretrained, self._initial_rows(pretrained, session), calibrator)
+        self.network = LimitNetwork(pretrained, self.base_rows(pretrained, session), calibrator)
         self.network.to(self.engine.device)
         self._meta_train(session)
-
-    def _initial_rows(self, pretrained: CosineNetwork, session: Session) -> Tensor:
-        trained: Tensor = pretrained.rows.detach().clone()
-        if self.settings.rows == "trained":
-            return trained
-        means = class_means(pretrained.embed(session.images), session.labels, session.classes)
-        if self.settings.rows == "means":
-            return means
-        return (means + F.normalize(trained, dim=1) * means.norm(dim=1, keepdim=True)) / 2
 
     # -- Algorithm 2 ---------------------------------------------------------------------------------------------
     def _meta_train(self, session: Session) -> None:
