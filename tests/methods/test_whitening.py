@@ -1,0 +1,83 @@
+"""Whitened embeddings: within base classes they vary alike in all directions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from sklearn.covariance import shrunk_covariance
+from torch import Tensor
+
+from fscil.benchmark import Benchmark
+from fscil.methods import Method
+from fscil.methods.cosine_network import cosine_logits, whitening
+
+MakeMethod = Callable[..., Method]
+
+
+def stretched(n: int = 3000) -> tuple[Tensor, Tensor]:
+    """Embeddings of four classes that differ a hundred times more in some directions than in others."""
+    generator = torch.Generator().manual_seed(1)
+    labels = torch.randint(4, (n,), generator=generator)
+    means, mixing = torch.randn(4, 8, generator=generator), torch.randn(8, 8, generator=generator)
+    noise = torch.randn(n, 8, generator=generator) * torch.logspace(-1, 1, 8)
+    return means[labels] + noise @ mixing, labels
+
+
+def covariance_within(embeddings: Tensor, labels: Tensor) -> np.ndarray:
+    centred = [embeddings[labels == label] - embeddings[labels == label].mean(0) for label in range(4)]
+    return np.cov(torch.cat(centred).double().numpy().T, bias=True)
+
+
+def test_whitened_classes_vary_alike_in_all_directions() -> None:
+    embeddings, labels = stretched()
+    whitened = embeddings @ whitening(embeddings, labels, shrinkage=0)
+    np.testing.assert_allclose(covariance_within(whitened, labels), np.eye(8), atol=1e-3)
+
+
+@pytest.mark.parametrize("shrinkage", [0.1, 1.0, 10.0])
+def test_shrinkage_is_that_of_the_shrunk_covariance(shrinkage: float) -> None:
+    """S + a v I is a multiple of scikit-learn's (1 - b) S + b v I, with b = a / (1 + a)."""
+    embeddings, labels = stretched()
+    A = whitening(embeddings, labels, shrinkage).double().numpy()
+    S = (1 + shrinkage) * shrunk_covariance(covariance_within(embeddings, labels), shrinkage / (1 + shrinkage))
+    np.testing.assert_allclose(A @ S @ A, np.eye(8), atol=1e-3)
+    np.testing.assert_allclose(A, A.T, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["decoupled-cosine", "limit"])
+def test_methods_embed_whitened_and_keep_the_matrix(
+    name: str, make_method: MakeMethod, tiny_benchmark: Callable[..., Benchmark]
+) -> None:
+    benchmark = tiny_benchmark(base=5)
+    method = make_method(name, benchmark, whiten=1.0, **({"encoder_lr": 0} if name == "limit" else {}))
+    method.learn_base(benchmark.sessions[0])
+    A = method.state()["whitening"]
+    assert not torch.equal(A, torch.eye(64))
+    features = method.network.encoder.embed(benchmark.test_images)
+    torch.testing.assert_close(method.embed(benchmark.test_images), features @ A, rtol=1e-4, atol=1e-5)
+
+
+def test_trained_rows_say_the_same_of_whitened_embeddings(
+    make_method: MakeMethod, tiny_benchmark: Callable[..., Benchmark]
+) -> None:
+    benchmark = tiny_benchmark(base=5)
+    plain, whitened = (make_method("decoupled-cosine", benchmark, rows="trained", whiten=w) for w in (0.0, 1.0))
+    scores = []
+    for method in (plain, whitened):
+        method.learn_base(benchmark.sessions[0])
+        scores.append(method.embed(benchmark.test_images) @ method.network.rows.T)
+    torch.testing.assert_close(scores[1], scores[0], rtol=1e-3, atol=1e-4)
+
+
+def test_without_whitening_embeddings_are_what_they_were(
+    make_method: MakeMethod, tiny_benchmark: Callable[..., Benchmark]
+) -> None:
+    benchmark = tiny_benchmark(base=5)
+    method = make_method("decoupled-cosine", benchmark)
+    method.learn_base(benchmark.sessions[0])
+    features = method.network.encoder.embed(benchmark.test_images)
+    assert torch.equal(method.embed(benchmark.test_images), features)
+    assert torch.equal(method.logits(benchmark.test_images), cosine_logits(features, method.network.rows.detach(), 16))
