@@ -3,5 +3,5 @@
 import os
 from pathlib import Path
 
-if not list(Path("/dev").glob("nvidia[0-9]*")):
+if not [*Path("/dev").glob("nvidia[0-9]*"), *Path("/dev").glob("dxg")]:
     os.environ.setdefault("TRITON_INTERPRET", "1")

@@ -86,7 +86,9 @@ def subset(images: Images, index: Tensor | slice) -> Images:
 
 def sent(values: Tensor, device: torch.device) -> Tensor:
     """Values of the host on the device, without waiting for it."""
-    return values.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else values.to(device)
+    if device.type == "cuda" and not values.is_cuda:
+        values = values.pin_memory()
+    return values.to(device, non_blocking=True)
 
 
 def pixels(images: Images, index: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ from torch import Tensor
 
 from fscil.augment import build, keys_for, pipeline
 from fscil.augment.autoaugment import FILL, apply_operations
+from fscil.augment.geometry import rotate
 from fscil.augment.policies import OPERATIONS
 from fscil.errors import UserError
 
@@ -132,3 +133,10 @@ def test_cuda_and_cpu_do_the_same_to_an_image() -> None:
     on_cpu = apply_operations(images, operation, magnitude)
     on_cuda = apply_operations(images.cuda(), operation, magnitude.cuda()).cpu()
     assert ((on_cpu.int() - on_cuda.int()).abs() > 1).float().mean() < 1e-3
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_single_operation_works_on_cuda() -> None:
+    images, degrees = noise(8), torch.linspace(-40, 40, 8)
+    moved = rotate(images.cuda(), degrees.cuda()).cpu()
+    assert (moved != rotate(images, degrees)).float().mean() < 1e-3

@@ -11,6 +11,7 @@ from sklearn.covariance import shrunk_covariance
 from torch import Tensor
 
 from fscil.benchmark import Benchmark
+from fscil.errors import UserError
 from fscil.methods import Method
 from fscil.methods.cosine_network import cosine_logits, whitening
 
@@ -52,17 +53,25 @@ def test_methods_embed_whitened_and_keep_the_matrix(
     name: str, make_method: MakeMethod, tiny_benchmark: Callable[..., Benchmark]
 ) -> None:
     benchmark = tiny_benchmark(base=5)
-    method = make_method(name, benchmark, whiten=1.0, **({"encoder_lr": 0} if name == "limit" else {}))
+    fixed = {"encoder_lr": 0} if name == "limit" else {}
+    method = make_method(name, benchmark, whiten=1.0, power=0.5, mirror=True, **fixed)
     method.learn_base(benchmark.sessions[0])
     A = method.state()["whitening"]
     assert not torch.equal(A, torch.eye(64))
-    features = method.network.encoder.embed(benchmark.test_images)
-    torch.testing.assert_close(method.embed(benchmark.test_images), features @ A, rtol=1e-4, atol=1e-5)
+    images, encode = benchmark.test_images, method.network.encoder.embed
+    features = sum(encode(each).clamp(min=1e-3).sqrt() for each in (images, images.flip(-1))) / 2
+    torch.testing.assert_close(method.embed(images), features @ A, rtol=1e-4, atol=1e-4)
+
+
+def test_classes_of_one_image_each_are_refused() -> None:
+    with pytest.raises(UserError, match="two different images"):
+        whitening(torch.randn(4, 8), torch.arange(4), shrinkage=1.0)
 
 
 def test_trained_rows_say_the_same_of_whitened_embeddings(
     make_method: MakeMethod, tiny_benchmark: Callable[..., Benchmark]
 ) -> None:
+    """As inner products, which they were learned as but for lengths."""
     benchmark = tiny_benchmark(base=5)
     plain, whitened = (make_method("decoupled-cosine", benchmark, rows="trained", whiten=w) for w in (0.0, 1.0))
     scores = []

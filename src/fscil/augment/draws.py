@@ -17,7 +17,7 @@ GOLDEN = 0x9E3779B97F4A7C15 - 2**64
 FIRST_FACTOR = 0xBF58476D1CE4E5B9 - 2**64
 SECOND_FACTOR = 0x94D049BB133111EB - 2**64
 
-BLOCK = 16  # numbers per image that are computed together: one chain of kernels instead of one per draw
+BLOCK = 16  # numbers per image that are computed together, in one chain of operations instead of one per draw
 
 
 def mix(x: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from fscil.encoders import triton_kernels
+from fscil.encoders.triton_kernels import OPTIONS
 from fscil.encoders.triton_kernels import norm_kernels as kernels
 
 
@@ -36,10 +37,12 @@ def can_fuse(norm: nn.Module, x: Tensor, shortcut: Tensor | None) -> bool:
     alike = shortcut is None or (shortcut.dtype, shortcut.stride()) == (x.dtype, x.stride())
     return (
         alike
+        and x.dtype in (torch.float16, torch.bfloat16, torch.float32)
         and x.is_contiguous(memory_format=torch.channels_last)
         and x.shape[1] % kernels.CHANNELS.value == 0
-        and x.numel() < 2**31
+        and x.shape[1] < x.numel() < 2**31  # torch refuses one value per channel, and so it should
         and (norm.affine and norm.track_running_stats and norm.momentum is not None)
+        and norm.weight.dtype == torch.float32
     )
 
 
@@ -51,16 +54,16 @@ class _NormReLU(torch.autograd.Function):
         shape = Shape(x)
         mean, inverse_std = shape.per_channel(), shape.per_channel()
         partial = shape.partial_sums()
-        kernels.sums[shape.summing](x, partial, shape.rows, shape.channels, shape.tiles)
+        kernels.sums[shape.summing](x, partial, shape.rows, shape.channels, shape.tiles, **OPTIONS)
         kernels.statistics[shape.groups](
             x, partial, mean, inverse_std, norm.running_mean, norm.running_var, norm.num_batches_tracked, norm.momentum,
-            norm.eps, shape.rows, shape.channels, shape.tiles, shape.parts, num_warps=16,
+            norm.eps, shape.rows, shape.channels, shape.tiles, shape.parts, num_warps=16, **OPTIONS,
         )  # fmt: skip
         y = torch.empty_like(x)
         has_shortcut = shortcut is not None
         kernels.normalise[shape.all_tiles](
             x, shortcut if has_shortcut else x, y, weight, bias, mean, inverse_std, shape.rows, shape.channels,
-            has_shortcut,
+            has_shortcut, **OPTIONS,
         )  # fmt: skip
         ctx.save_for_backward(x, y, weight, bias, mean, inverse_std)
         ctx.has_shortcut = has_shortcut
@@ -77,13 +80,13 @@ class _NormReLU(torch.autograd.Function):
         ds = torch.empty_like(x) if ctx.has_shortcut else g
         kernels.gradient_sums[shape.summing](
             g, x, y, ds, weight, bias, mean, inverse_std, partial, shape.rows, shape.channels, shape.tiles,
-            ctx.has_shortcut,
+            ctx.has_shortcut, **OPTIONS,
         )  # fmt: skip
         dw, db = shape.per_channel(), shape.per_channel()
-        kernels.total[shape.groups](partial, dw, db, shape.channels, shape.parts, num_warps=16)
+        kernels.total[shape.groups](partial, dw, db, shape.channels, shape.parts, num_warps=16, **OPTIONS)
         dx = torch.empty_like(x)
         kernels.input_gradient[shape.all_tiles](
-            ds, x, dx, weight, bias, mean, inverse_std, dw, db, shape.rows, shape.channels, ctx.has_shortcut
+            ds, x, dx, weight, bias, mean, inverse_std, dw, db, shape.rows, shape.channels, ctx.has_shortcut, **OPTIONS
         )
         return dx, ds if ctx.has_shortcut else None, dw, db, None
 

@@ -88,7 +88,8 @@ def normalise(x, shortcut, y, weight, bias, mean, inverse_std, rows, channels, H
     z = (tl.load(x + at, there).to(tl.float32) - tl.load(mean + c)[None, :]) * w + tl.load(bias + c)[None, :]
     if HAS_SHORTCUT:
         z += tl.load(shortcut + at, there).to(tl.float32)
-    tl.store(y + at, tl.maximum(z, 0.0), there)
+    # a network that diverges must show it: NaN stays NaN
+    tl.store(y + at, tl.maximum(z, 0.0, propagate_nan=tl.PropagateNan.ALL), there)
 
 
 @triton.jit(do_not_specialize=["tiles"])

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from fscil.encoders import triton_kernels
+from fscil.encoders.triton_kernels import OPTIONS
 from fscil.encoders.triton_kernels import conv_kernels as kernels
 
 # numbers of channels for which these kernels are faster than cuDNN's
@@ -25,7 +26,7 @@ def is_thin(
         and weight.shape == (C, C, 3, 3)
         and (tuple(stride), tuple(padding)) == ((1, 1), (1, 1))
         and all(each.is_contiguous(memory_format=torch.channels_last) for each in (x, weight))
-        and x.numel() < 2**31
+        and 0 < x.numel() < 2**31
     )
 
 
@@ -33,7 +34,7 @@ def convolve(x: Tensor, weight: Tensor, of_input: bool = False) -> Tensor:
     """x * weight; or, with x the gradient of that, the gradient of x."""
     y = torch.empty_like(x)
     pixels, height, width = sizes(x)
-    kernels.convolve[tiles(pixels),](x, weight, y, pixels, height, width, x.shape[1], of_input)
+    kernels.convolve[tiles(pixels),](x, weight, y, pixels, height, width, x.shape[1], of_input, **OPTIONS)
     return y
 
 
@@ -44,7 +45,7 @@ def weight_gradient(x: Tensor, g: Tensor) -> Tensor:
     per_part = -(-tiles(pixels) // (4096 // C))  # many parts fill a GPU, few are quickly summed up
     parts = -(-tiles(pixels) // per_part)
     partial = torch.empty(parts, C, 3, 3, C, device=x.device)
-    kernels.weight_gradient[3 * parts,](x, g, partial, pixels, height, width, per_part, C, num_stages=2)
+    kernels.weight_gradient[3 * parts,](x, g, partial, pixels, height, width, per_part, C, num_stages=2, **OPTIONS)
     return partial.sum(0).permute(0, 3, 1, 2)
 
 

@@ -16,14 +16,26 @@ except ImportError:
     conv_kernels = norm_kernels = None
 
 
-@cache
+# of every launch; unset, Triton warns and will change its mind
+OPTIONS = {"enable_fp_fusion": True}
+
+
 def usable(device: torch.device) -> bool:
-    """Where they cannot be compiled, torch's own kernels do the same in more time; that is said once."""
+    """Triton launches on the current device; elsewhere, and where it does not work, torch's own kernels are used."""
+    return device.index == torch.cuda.current_device() and works(device)
+
+
+@cache
+def works(device: torch.device) -> bool:
+    """Whether Triton can compile for this device and run there; if not, that is said once."""
     if norm_kernels is None or torch.version.cuda is None or torch.cuda.get_device_capability(device) < (8, 0):
         return False
-    partial, total = torch.zeros(2, 1, 16, device=device), torch.empty(2, 16, device=device)
+    x, weight = torch.zeros(8 * 8, 16, device=device).bfloat16(), torch.zeros(16 * 9, 16, device=device).bfloat16()
+    partial = torch.zeros(2, 16, 9, 16, device=device)
     try:
-        norm_kernels.total[1,](partial, total[0], total[1], 16, 1, num_warps=16)
+        norm_kernels.total[1,](partial, partial[0], partial[1], 16, 1, num_warps=16, **OPTIONS)
+        conv_kernels.convolve[1,](x, weight, x, 64, 8, 8, 16, False, **OPTIONS)
+        conv_kernels.weight_gradient[3,](x, x, partial, 64, 8, 8, 1, 16, num_stages=2, **OPTIONS)
     except Exception as error:  # whatever Triton, its compilers or the driver may raise
         warnings.warn(f"training is slower than it could be, since Triton does not work here: {error}", stacklevel=2)
         return False

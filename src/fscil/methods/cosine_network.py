@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from fscil.encoders import Encoder
 from fscil.engine import processes
+from fscil.errors import UserError
 from fscil.images import Images, subset
 
 
@@ -66,12 +67,16 @@ def class_means(embeddings: Tensor, labels: Tensor, classes: tuple[int, ...]) ->
 
 
 def whitening(embeddings: Tensor, labels: Tensor, shrinkage: float) -> Tensor:
-    """(S + shrinkage * mean variance * I)^(-1/2) [d, d], where S is the covariance within classes 0, 1, ...
+    """(S + shrinkage * mean variance * I)^(-1/2) [d, d], where S is the covariance within classes
 
     Times this matrix, images of one class differ about as much in all directions; the more so, the less S is shrunk.
     """
-    means = class_means(embeddings, labels, tuple(range(int(labels.max()) + 1)))
-    within = (embeddings - means[labels]).double()
-    variances, directions = torch.linalg.eigh((within.T @ within / len(within)).cpu())
+    S = torch.zeros(embeddings.shape[1], embeddings.shape[1], dtype=torch.float64, device=embeddings.device)
+    for label in labels.unique():
+        own = embeddings[labels == label].double()
+        S += (own - own.mean(0)).T @ (own - own.mean(0)) / len(embeddings)
+    variances, directions = torch.linalg.eigh(S.cpu())
+    if variances.mean() <= 0:
+        raise UserError("whiten needs base classes with two different images or more; set whiten=0")
     scales = (variances + shrinkage * variances.mean()).rsqrt()
     return (directions * scales @ directions.T).to(embeddings)

@@ -6,7 +6,7 @@ The honest yardstick of the field: no incremental training, no meta-training.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -41,11 +41,22 @@ class DecoupledCosineSettings(PretrainSettings):
     whiten: float = setting(0.0, WHITEN, least=0)
 
 
+class EmbeddingSettings(Protocol):
+    @property
+    def rows(self) -> str: ...
+    @property
+    def power(self) -> float: ...
+    @property
+    def mirror(self) -> bool: ...
+    @property
+    def whiten(self) -> float: ...
+
+
 class PrototypeMethod(Method):
     """What methods with a fixed encoder share: a new class's row is its prototype, the mean of its few embeddings."""
 
     network: CosineNetwork
-    settings: Any  # with power, mirror, whiten and rows
+    settings: EmbeddingSettings
 
     def base_rows(self, network: CosineNetwork, session: Session) -> Tensor:
         """Decide how the network embeds; base classes' rows among such embeddings, [classes, d]."""

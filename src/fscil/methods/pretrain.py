@@ -59,23 +59,21 @@ def check_batch(session: Session, batch: int) -> None:
     )
 
 
-def epoch_order(session: Session, batch: int, seed: int) -> Tensor:
-    """Which images an epoch's steps take, int64 [steps, batch]; what does not fill a batch waits for the next epoch."""
-    batch, steps = min(batch, len(session.labels)), steps_of_epoch(session, batch)
-    order = augment.shuffled(len(session.labels), seed)
-    return order[: steps * batch].view(steps, batch)
-
-
 Items = tuple[Tensor, Tensor]  # images and keys of their augmentation, int64 [steps, batch], on the host
+
+
+@lru_cache(maxsize=2)  # every part of a long epoch asks for it, and for the beginning of the next
+def epoch_items(images: int, batch: int, seed: int) -> Items:
+    """What an epoch's steps take; what does not fill a batch waits for the next epoch."""
+    order = augment.shuffled(images, seed)[: images // batch * batch].view(-1, batch)
+    return order, augment.keys_for(order, seed + 1)
 
 
 def items_of(session: Session, batch: int, seed: Callable[[int], int], first: int, last: int) -> Items:
     """What the steps from first to before last take, counted over all epochs; each epoch has a seed of its own."""
-    per_epoch = steps_of_epoch(session, batch)
-    orders, keys = [], []
-    for epoch in range(first // per_epoch, -(-last // per_epoch)):
-        orders.append(epoch_order(session, batch, seed(epoch)))
-        keys.append(augment.keys_for(orders[-1], seed(epoch) + 1))
+    per_epoch, images = steps_of_epoch(session, batch), len(session.labels)
+    epochs = range(first // per_epoch, -(-last // per_epoch))
+    orders, keys = zip(*(epoch_items(images, min(batch, images), seed(epoch)) for epoch in epochs), strict=True)
     here = slice(first % per_epoch, first % per_epoch + last - first)
     return torch.cat(orders)[here], torch.cat(keys)[here]
 
@@ -139,7 +137,6 @@ def train(network: CosineNetwork, session: Session, settings: PretrainSettings, 
     per_epoch = steps_of_epoch(session, settings.batch)
     total, steps = settings.epochs * per_epoch, steps_of_segment(session, settings.batch, engine.segment_bytes)
 
-    @lru_cache(maxsize=2)  # a segment's items are asked for by the one before it, and by itself
     def items(segment: int) -> Items:
         first, last = segment * steps, min(total, (segment + 1) * steps)
         return items_of(session, settings.batch, lambda epoch: seed_for(engine.seed, "pretrain", epoch), first, last)
