@@ -34,8 +34,8 @@ def covariance_within(embeddings: Tensor, labels: Tensor) -> np.ndarray:
 
 def test_whitened_classes_vary_alike_in_all_directions() -> None:
     embeddings, labels = stretched()
-    whitened = embeddings @ whitening(embeddings, labels, shrinkage=0)
-    np.testing.assert_allclose(covariance_within(whitened, labels), np.eye(8), atol=1e-3)
+    found = covariance_within(embeddings @ whitening(embeddings, labels, shrinkage=0), labels)
+    np.testing.assert_allclose(found / found[0, 0], np.eye(8), atol=1e-3)
 
 
 @pytest.mark.parametrize("shrinkage", [0.1, 1.0, 10.0])
@@ -43,9 +43,17 @@ def test_shrinkage_is_that_of_the_shrunk_covariance(shrinkage: float) -> None:
     """S + a v I is a multiple of scikit-learn's (1 - b) S + b v I, with b = a / (1 + a)."""
     embeddings, labels = stretched()
     A = whitening(embeddings, labels, shrinkage).double().numpy()
-    S = (1 + shrinkage) * shrunk_covariance(covariance_within(embeddings, labels), shrinkage / (1 + shrinkage))
-    np.testing.assert_allclose(A @ S @ A, np.eye(8), atol=1e-3)
-    np.testing.assert_allclose(A, A.T, atol=1e-6)
+    found = A.T @ shrunk_covariance(covariance_within(embeddings, labels), shrinkage / (1 + shrinkage)) @ A
+    np.testing.assert_allclose(found / found[0, 0], np.eye(8), atol=1e-3)
+
+
+def test_layer_normalisation_finds_little_to_subtract_and_lengths_stay() -> None:
+    embeddings, labels = stretched()
+    whitened = embeddings @ whitening(embeddings, labels, shrinkage=1.0)
+    assert float(whitened.norm(dim=1).mean()) == pytest.approx(float(embeddings.norm(dim=1).mean()), rel=1e-4)
+    means = torch.stack([whitened[labels == label].mean(0) for label in range(4)])
+    subtracted = means.mean(1, keepdim=True).expand_as(means)
+    assert subtracted.norm() < 1e-3 * means.norm()  # four means leave half of the directions free
 
 
 @pytest.mark.parametrize("name", ["decoupled-cosine", "limit"])

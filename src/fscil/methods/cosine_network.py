@@ -67,16 +67,29 @@ def class_means(embeddings: Tensor, labels: Tensor, classes: tuple[int, ...]) ->
 
 
 def whitening(embeddings: Tensor, labels: Tensor, shrinkage: float) -> Tensor:
-    """(S + shrinkage * mean variance * I)^(-1/2) [d, d], where S is the covariance within classes
+    """A [d, d]: (S + shrinkage * mean variance * I)^(-1/2), where S is the covariance within classes, turned and scaled.
 
-    Times this matrix, images of one class differ about as much in all directions; the more so, the less S is shrunk.
+    Embeddings times A vary about as much in all directions within a class; the more so, the less S is shrunk. What
+    turns and scales A is of no matter to cosines, but to calibration: layer normalisation subtracts the mean over
+    coordinates, so that is put where class means have least; and embeddings keep their mean length.
     """
-    S = torch.zeros(embeddings.shape[1], embeddings.shape[1], dtype=torch.float64, device=embeddings.device)
+    S = torch.zeros(embeddings.shape[1], embeddings.shape[1], dtype=torch.float64)
+    means = []
     for label in labels.unique():
         own = embeddings[labels == label].double()
-        S += (own - own.mean(0)).T @ (own - own.mean(0)) / len(embeddings)
-    variances, directions = torch.linalg.eigh(S.cpu())
+        means.append(own.mean(0).cpu())
+        S += ((own - own.mean(0)).T @ (own - own.mean(0))).cpu() / len(embeddings)
+    variances, directions = torch.linalg.eigh(S)
     if variances.mean() <= 0:
         raise UserError("whiten needs base classes with two different images or more; set whiten=0")
-    scales = (variances + shrinkage * variances.mean()).rsqrt()
-    return (directions * scales @ directions.T).to(embeddings)
+    A = directions * (variances + shrinkage * variances.mean()).rsqrt() @ directions.T
+    M = torch.stack(means) @ A
+    least = torch.linalg.eigh(M.T @ M).eigenvectors[:, 0]
+    A = (A @ reflection(least, torch.ones_like(least))).to(embeddings)
+    return A * (embeddings.norm(dim=1).mean() / (embeddings @ A).norm(dim=1).mean())
+
+
+def reflection(a: Tensor, b: Tensor) -> Tensor:
+    """The Householder matrix [d, d] that turns the direction of a into that of b."""
+    v = F.normalize(F.normalize(a, dim=0) - F.normalize(b, dim=0), dim=0)
+    return torch.eye(len(a)).to(a) - 2 * torch.outer(v, v)
