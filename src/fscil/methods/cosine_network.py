@@ -67,7 +67,7 @@ def class_means(embeddings: Tensor, labels: Tensor, classes: tuple[int, ...]) ->
 
 
 def whitening(embeddings: Tensor, labels: Tensor, shrinkage: float) -> Tensor:
-    """A [d, d]: (S + shrinkage * mean variance * I)^(-1/2), where S is the covariance within classes, turned and scaled.
+    """A [d, d]: (S + shrinkage * mean variance * I)^(-1/2), turned and scaled, where S is the covariance in classes.
 
     Embeddings times A vary about as much in all directions within a class; the more so, the less S is shrunk. What
     turns and scales A is of no matter to cosines, but to calibration: layer normalisation subtracts the mean over
