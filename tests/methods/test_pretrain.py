@@ -71,6 +71,14 @@ def test_epochs_are_shuffled_anew(learned: Learned) -> None:
     assert first != second
 
 
+def test_an_image_is_augmented_anew_in_every_epoch() -> None:
+    session = numbered(32)
+    orders, keys = items_of(session, 8, lambda epoch: 100 + epoch, 0, 3 * steps_of_epoch(session, 8))
+    of_image = [{int(k) for k in keys[orders == image]} for image in range(32)]
+    assert [len(own) for own in of_image] == [3] * 32  # one for each epoch
+    assert len(set.union(*of_image)) == 3 * 32  # and no other image has it
+
+
 def test_settings_reach_the_optimiser(learned: Learned) -> None:
     (stage,) = learned(
         "decoupled-cosine", epochs=7, batch=16, lr=0.3, momentum=0.7, weight_decay=0.02, nesterov=False, warmup=2

@@ -71,6 +71,15 @@ def test_methods_embed_whitened_and_keep_the_matrix(
     torch.testing.assert_close(method.embed(images), features @ A, rtol=1e-4, atol=1e-4)
 
 
+def test_meta_training_sees_the_embeddings_that_are_compared_later(
+    make_method: MakeMethod, tiny_benchmark: Callable[..., Benchmark]
+) -> None:
+    benchmark = tiny_benchmark(base=5)
+    method = make_method("limit", benchmark, whiten=1.0, power=0.5)
+    method.learn_base(benchmark.sessions[0])
+    torch.testing.assert_close(method.network(benchmark.test_images), method.embed(benchmark.test_images))
+
+
 def test_classes_of_one_image_each_are_refused() -> None:
     with pytest.raises(UserError, match="two different images"):
         whitening(torch.randn(4, 8), torch.arange(4), shrinkage=1.0)
