@@ -1,8 +1,8 @@
 """ReLU(norm(x) + shortcut) in as few passes over memory as batch normalisation needs by itself; for training on CUDA.
 
 Batch normalisation, addition and ReLU do little arithmetic, and each of torch's kernels for them reads and writes whole
-activations: half of a ResNet20's training step. Here they share their passes, forward two and backward two.
-torch.compile does the same, but takes longer to compile than a short training to run.
+activations. Here they share their passes, forward two and backward two: a sixth less time for a training step of
+ResNet20 on an H200, at batch 512. torch.compile does the same, but compiles for longer than that saves in one training.
 
 x, s: input and shortcut [rows, channels], x^ = (x - mean) / std, z = w x^ + b (+ s), y = max(z, 0); g = dL/dy.
 """
