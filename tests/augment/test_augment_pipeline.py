@@ -131,7 +131,7 @@ def test_cuda_and_cpu_do_the_same_to_an_image() -> None:
     operation = torch.arange(n) % len(OPERATIONS)
     magnitude = torch.linspace(0.05, 0.9, n)
     on_cpu = apply_operations(images, operation, magnitude)
-    on_cuda = apply_operations(images.cuda(), operation, magnitude.cuda()).cpu()
+    on_cuda = apply_operations(images.cuda(), operation, magnitude).cpu()
     assert ((on_cpu.int() - on_cuda.int()).abs() > 1).float().mean() < 1e-3
 
 

@@ -45,8 +45,8 @@ def warp(images: Tensor, matrix: Tensor, fill: int) -> Tensor:
 
 
 def move(images: Tensor, operation: Tensor, amount: Tensor, fill: int = 0) -> Tensor:
-    """One geometric operation per image; the operations may be known to the host alone."""
-    return warp(images, matrices(sent(operation, amount.device), amount, *images.shape[-2:]), fill)
+    """One geometric operation per image; its number and amount may be known to the host alone."""
+    return warp(images, sent(matrices(operation, amount, *images.shape[-2:]), images.device), fill)
 
 
 def _move_all(name: str, images: Tensor, amount: Tensor, fill: int) -> Tensor:

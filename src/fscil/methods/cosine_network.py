@@ -71,7 +71,7 @@ def whitening(embeddings: Tensor, labels: Tensor, shrinkage: float) -> Tensor:
 
     Embeddings times A vary about as much in all directions within a class; the more so, the less S is shrunk. What
     turns and scales A is of no matter to cosines, but to calibration: layer normalisation subtracts the mean over
-    coordinates, so that is put where class means have least; and embeddings keep their mean length.
+    coordinates, so that is put where class means have next to nothing; and embeddings keep their mean length.
     """
     S = torch.zeros(embeddings.shape[1], embeddings.shape[1], dtype=torch.float64)
     means = []
@@ -83,9 +83,10 @@ def whitening(embeddings: Tensor, labels: Tensor, shrinkage: float) -> Tensor:
     if variances.mean() <= 0:
         raise UserError("whiten needs base classes with two different images or more; set whiten=0")
     A = directions * (variances + shrinkage * variances.mean()).rsqrt() @ directions.T
-    M = torch.stack(means) @ A
-    least = torch.linalg.eigh(M.T @ M).eigenvectors[:, 0]
-    A = (A @ reflection(least, torch.ones_like(least))).to(embeddings)
+    M, ones = torch.stack(means) @ A, torch.ones(len(A), dtype=A.dtype)
+    # Of the many directions that few class means leave free, the one nearest to ones: rounding must not choose it.
+    least = torch.linalg.solve(M.T @ M + 1e-6 * M.square().sum() / len(A) * torch.eye(len(A)), ones)
+    A = (A @ reflection(least, ones)).to(embeddings)
     return A * (embeddings.norm(dim=1).mean() / (embeddings @ A).norm(dim=1).mean())
 
 
