@@ -8,8 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fscil.augment.select import per_image
-from fscil.augment.tables import grey, to_bytes
+from fscil.augment.tables import grey, per_image, to_bytes
 
 
 def blend(images: Tensor, poorer: Tensor, change: Tensor) -> Tensor:

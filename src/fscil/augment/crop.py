@@ -9,7 +9,6 @@ from torch import Tensor
 from torch.nn.functional import grid_sample, pad
 
 from fscil.augment.draws import Draws
-from fscil.augment.select import replace
 from fscil.images import sent
 
 
@@ -42,7 +41,8 @@ def random_pad_crop(images: Tensor, draws: Draws, *, size: int, padding: int) ->
 
 def flip(images: Tensor, chosen: Tensor) -> Tensor:
     """Mirror the images where chosen (bool [n], on the host) left to right."""
-    return replace(images, chosen, lambda some: some.flip(-1), images)
+    rows = sent(chosen.nonzero().flatten(), images.device)
+    return images.index_copy(0, rows, images.index_select(0, rows).flip(-1))
 
 
 def random_flip(images: Tensor, draws: Draws) -> Tensor:

@@ -9,11 +9,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fscil.augment.select import per_image
-
 
 def apply_table(images: Tensor, table: Tensor) -> Tensor:
     return table.gather(2, images.flatten(2).long()).view_as(images)
+
+
+def per_image(values: Tensor, ndim: int = 4) -> Tensor:
+    """[n] -> [n, 1, ..., 1] with ndim dimensions, ready to broadcast over images."""
+    return values.view(-1, *[1] * (ndim - 1))
 
 
 def _levels(like: Tensor) -> Tensor:

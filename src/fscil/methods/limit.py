@@ -55,18 +55,22 @@ class LimitSettings(PretrainSettings):
     logits: str = setting(
         "cosine", "inner product (the paper) or scale * cosine, as in pre-training", choices=("inner", "cosine")
     )
-    power: float = setting(0.7, POWER, least=0.01)
+    power: float = setting(0.5, POWER, least=0.01)
     mirror: bool = setting(True, MIRROR)
-    whiten: float = setting(0.0, WHITEN, least=0)
-    dropout: float = setting(0.5, "in the calibrator, the paper's", least=0, most=1)
+    whiten: float = setting(1.0, WHITEN, least=0)
+    dropout: float = setting(0.0, "in the calibrator; 0.5 in the paper, where the encoder learns, too", least=0, most=1)
     meta_steps: int = setting(1000, "iterations; the paper does not say", least=1)
     meta_batch_steps: int = setting(
         50, "iterations whose fake tasks are sampled and augmented together; fewer, if segment_mib says so", least=1
     )
-    encoder_lr: float = setting(2e-4, "the paper's; 0 fixes the encoder and embeds the base session once", least=0)
+    encoder_lr: float = setting(
+        0.0,
+        "2e-4 in the paper; 0 fixes the encoder, so that whitened embeddings stay so, and embeds the base session once",
+        least=0,
+    )
     rows_lr: float = setting(2e-4, "the paper's", least=0)
     calibrator_lr: float = setting(
-        5e-3, "it starts from nothing, so it learns faster than what is pre-trained", least=0
+        2e-2, "it starts from nothing, so it learns faster than what is pre-trained", least=0
     )
     halve_every: int = setting(
         500, "iterations after which all learning rates are halved; 1000 in the paper, 0 for never", least=0
@@ -85,7 +89,7 @@ class LimitSettings(PretrainSettings):
         "not faster, and the results are the same",
         least=0.001,
     )
-    base_margin: float = setting(0.15, "subtracted from base classes' logits, for the sake of new ones; 0 in the paper")
+    base_margin: float = setting(0.9, "subtracted from base classes' logits, for the sake of new ones; 0 in the paper")
 
 
 Prepare = Callable[[int], Batch]
