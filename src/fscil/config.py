@@ -115,15 +115,8 @@ def split_override(override: str) -> tuple[str, str]:
 
 
 def read_preset(name: str) -> dict[str, Any]:
-    """A preset's text, on top of that of the preset it extends, if it does; tables are merged."""
     file = resources.files("fscil.presets") / f"{name}.toml"
-    text = tomllib.loads(file.read_text()) if file.is_file() else {}
-    return merge(read_preset(text["extends"]), text) if "extends" in text else text
-
-
-def merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
-    both = {key: merge(below[key], value) for key, value in above.items() if isinstance(below.get(key), dict)}
-    return {**below, **above, **both}
+    return tomllib.loads(file.read_text()) if file.is_file() else {}
 
 
 def to_toml(config: Config, explain: bool = False) -> str:
