@@ -71,7 +71,7 @@ encoders.BACKBONES["small"] = Small
 PRETRAIN: dict[str, Any] = {"encoder": "small", "epochs": 1, "batch": 7, "augmentation": "basic"}
 META: dict[str, Any] = {
     **PRETRAIN, "batch": 35, "fake_phases": 2, "fake_way": 1, "fake_shot": 3, "fake_queries": 1, "meta_steps": 10,
-    "meta_batch_steps": 5, "power": 1.0,
+    "meta_batch_steps": 5, "power": 1.0, "whiten": 0.0, "dropout": 0.5,
 }  # fmt: skip
 SCENARIOS: dict[str, tuple[str, dict[str, Any]]] = {
     "pre-training": ("decoupled-cosine", {**PRETRAIN, "epochs": 2, "batch": 14}),
@@ -81,6 +81,7 @@ SCENARIOS: dict[str, tuple[str, dict[str, Any]]] = {
     "blends, batch statistics": ("limit", {**META, "bn": "batch"}),
     "base classes, uneven shares": ("limit", {**META, "fake_classes": "base", "fake_shot": 2, "bn": "batch"}),
     "fixed encoder": ("limit", {**META, "encoder_lr": 0.0}),
+    "fixed encoder, whitened": ("limit", {**META, "encoder_lr": 0.0, "whiten": 1.0, "dropout": 0.0}),
     "plain batches": ("limit", {**META, "tasks": "plain", "batch": 7}),
     "finetuning": ("finetune", {**META, "session_epochs": 10}),
 }

@@ -13,12 +13,13 @@ from fscil.engine import Engine, Stage
 from fscil.methods import Context, Method
 from fscil.settings import make
 
-# so short that a whole method takes a fraction of a second, and features as the encoder gives them; a method takes
-# those that it knows
+# so short that a whole method takes a fraction of a second; meta-training of all parts and features as the encoder
+# gives them, as in the paper; a method takes those that it knows
 SHORT: dict[str, Any] = {
     "epochs": 1, "lr": 0.02, "batch": 16, "augmentation": "basic", "fake_phases": 2, "fake_way": 1, "fake_shot": 2,
     "fake_queries": 1, "meta_steps": 4, "meta_batch_steps": 2, "session_epochs": 2,
-    "power": 1.0, "mirror": False, "base_margin": 0.0,
+    "power": 1.0, "mirror": False, "whiten": 0.0, "base_margin": 0.0,
+    "encoder_lr": 2e-4, "calibrator_lr": 5e-3, "dropout": 0.5,
 }  # fmt: skip
 
 

@@ -44,7 +44,15 @@ class WatchedEngine(Engine):
         self._finish(stage.name, 0.0, True)
 
 
-@pytest.mark.parametrize("settings", [{}, {"fake_classes": "base"}, {"encoder_lr": 0.0}, {"augmentation": "autoaug"}])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"fake_classes": "base"},
+        {"encoder_lr": 0.0, "whiten": 1.0, "dropout": 0.0},
+        {"augmentation": "autoaug"},
+    ],
+)
 def test_no_stage_makes_the_host_wait_inside_a_segment(
     settings: dict, make_method: MakeMethod, tiny_benchmark: Callable[..., Benchmark], monkeypatch: pytest.MonkeyPatch
 ) -> None:
