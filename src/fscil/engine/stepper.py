@@ -31,7 +31,10 @@ class Stepper:
         self.factors = torch.tensor(factors, dtype=torch.float32, device=device).view(stage.segments, stage.steps)
         # on the GPU the learning rate is a tensor, so that a captured step can change it
         groups = [
-            {"params": g.parameters, "lr": torch.tensor(g.lr, device=device) if self.on_gpu else g.lr}
+            {
+                "params": g.parameters,
+                "lr": torch.tensor(g.lr, dtype=torch.float32, device=device) if self.on_gpu else g.lr,
+            }
             for g in stage.groups
         ]
         self.optimiser = torch.optim.SGD(

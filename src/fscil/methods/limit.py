@@ -89,7 +89,7 @@ class LimitSettings(PretrainSettings):
         "not faster, and the results are the same",
         least=0.001,
     )
-    base_margin: float = setting(1.0, "subtracted from base classes' logits, for the sake of new ones; 0 in the paper")
+    base_margin: float = setting(0.4, "subtracted from base classes' logits, for the sake of new ones; 0 in the paper")
 
 
 Prepare = Callable[[int], Batch]
