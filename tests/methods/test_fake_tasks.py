@@ -80,13 +80,18 @@ def read(step: Tensor, shape: TaskShape, base_classes: int) -> Iterator[Item]:
             yield Item("old" if row < old else "new", c, int(row), parents_of(item))
 
 
+def fewest_of_half(shot: int, queries: int) -> int:
+    """Of a class's images, so that as many different pairs as needed can be made of two halves."""
+    return next(half for half in range(2, 9) if half >= queries and half * half >= shot + queries)
+
+
 @st.composite
 def cases(draw: st.DrawFn, as_images: bool, mixed: bool | None = None) -> Case:
     blended = draw(st.booleans()) if mixed is None else mixed
     phases, way = draw(st.integers(1, 2)), draw(st.integers(1, 2))
     shot, queries = draw(st.integers(1, 3)), draw(st.integers(1, 2))
     classes = (2 * phases * way if blended else phases * way + 1) + draw(st.integers(0, 2))
-    fewest = shot + queries if as_images or not blended else max(2 * max(shot, queries, 2), shot + queries)
+    fewest = shot + queries if as_images or not blended else max(2 * fewest_of_half(shot, queries), shot + queries)
     counts = [fewest + draw(st.integers(0, 4)) for _ in range(classes)]
     seed, steps = draw(st.integers(0, 2**16)), draw(st.integers(1, 3))
     session, shape = make_session(counts, seed), TaskShape(phases, way, shot, queries, mixed=blended)
@@ -173,6 +178,17 @@ def test_blended_embeddings_and_old_queries_take_different_halves(case: Case) ->
         assert blended.isdisjoint(image for item in items if item.kind == "old" for image in item.images)
 
 
+def test_a_small_class_does_not_make_others_small() -> None:
+    """Blends take all of the first half of a large class, old queries all of the second."""
+    session, shape = make_session([8, 9, 8, 40], 1), TaskShape(1, 1, 5, 2, mixed=True)
+    batch = EmbeddingTasks(session, shape, unchanged, see, 1).sample(400, 1)
+    items = [item for step in batch["embeddings"] for item in read(step, shape, 4)]
+    blended = {i for item in items if item.kind != "old" for i in item.images if session.labels[i] == 3}
+    asked = {i for item in items if item.kind == "old" for i in item.images if session.labels[i] == 3}
+    assert len(blended) == len(asked) == 20
+    assert blended.isdisjoint(asked)
+
+
 @pytest.mark.parametrize("mixed", [False, True])
 @pytest.mark.parametrize("as_images", [False, True])
 def test_tasks_follow_from_the_seed_alone(mixed: bool, as_images: bool) -> None:
@@ -222,8 +238,9 @@ def test_items_are_augmented() -> None:
 def test_what_the_base_session_cannot_give_is_refused() -> None:
     check_tasks(TaskShape(1, 1, 3, 1, mixed=True), torch.tensor([4, 4]), encoder_learns=True)
     with pytest.raises(UserError, match="set fake_classes=base or lower fake_shot"):
-        check_tasks(TaskShape(1, 1, 3, 1, mixed=True), torch.tensor([5, 5]), encoder_learns=False)
-    check_tasks(TaskShape(1, 1, 3, 1, mixed=True), torch.tensor([6, 6]), encoder_learns=False)
+        check_tasks(TaskShape(1, 1, 3, 2, mixed=True), torch.tensor([5, 9]), encoder_learns=False)
+    check_tasks(TaskShape(1, 1, 3, 2, mixed=True), torch.tensor([6, 9]), encoder_learns=False)
+    check_tasks(TaskShape(2, 2, 5, 2, mixed=True), torch.tensor([7] * 8), encoder_learns=False)  # photos' defaults
     check_tasks(TaskShape(1, 1, 3, 1), torch.tensor([5, 5]), encoder_learns=False)
     with pytest.raises(UserError, match="lower fake_way"):
         ImageTasks(make_session([5] * 3, 1), TaskShape(1, 3, 1, 1), unchanged)

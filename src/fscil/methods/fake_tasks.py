@@ -5,6 +5,7 @@ A step's items stand in one row: the supports, then for each phase the queries o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -24,7 +25,7 @@ def check_tasks(shape: TaskShape, counts: Tensor, encoder_learns: bool) -> None:
     shape.check(counts)
     if encoder_learns:
         check_step(sum(sizes(shape, len(counts))), "a fake task", "raise fake_way, fake_shot or fake_queries")
-    half, needed = int(counts.min()) // 2, max(shape.shot, shape.queries, 2)
+    half, needed = int(counts.min()) // 2, max(shape.queries, math.isqrt(shape.shot + shape.queries - 1) + 1, 2)
     if shape.mixed and not encoder_learns and half < needed:
         raise UserError(
             f"blended fake classes take half of a base class's images, here {half}, but {shape.shot} shots and "
@@ -121,23 +122,32 @@ class EmbeddingTasks:
         self.embeddings = in_shares(len(keys), embed_share)
         self.members = members
         if shape.mixed:
-            half = int(self.counts.min()) // 2
-            self.pool = self._encode_pool(session, members[:, :half], augmentation, embed, seed)
-            self.members, self.counts = members[:, half : 2 * half], torch.full_like(self.counts, half)
+            half = self.counts // 2  # [classes]
+            slots = torch.arange(int(half.max()), device=half.device)
+            self.pool = self._encode_pool(session, members, half, augmentation, embed, seed)
+            self.members = members.gather(1, half[:, None] + slots)
+            self.absent = slots >= half[:, None]  # of a smaller class than the largest
 
-    def _encode_pool(self, session: Session, members: Tensor, augmentation: Augment, embed: Embed, seed: int) -> Tensor:
-        """Embeddings of blends [pool, blends, d]: distinct pairs of classes, and of each distinct pairs of images."""
-        shape, device, (classes, half) = self.shape, members.device, members.shape
+    def _encode_pool(
+        self, session: Session, members: Tensor, half: Tensor, augmentation: Augment, embed: Embed, seed: int
+    ) -> Tensor:
+        """Embeddings of blends [pool, blends, d]: distinct pairs of classes, and of each distinct pairs of images.
+
+        They are made of the first half [classes] of each class's members.
+        """
+        shape, device = self.shape, members.device
         generator = torch.Generator(device).manual_seed(seed)
-        pairs = torch.combinations(torch.arange(classes, device=device))
+        pairs = torch.combinations(torch.arange(len(members), device=device))
         order = torch.randperm(len(pairs), device=device, generator=generator)
         pairs = pairs[order[: max(self.POOL, shape.phases * shape.way)]]
-        pool, blends = len(pairs), min(half**2, max(self.BLENDS, shape.shot + 2 * shape.queries))
-        # every image once, in random order; then again beside another partner
-        orders = torch.rand(pool, half, 2, device=device, generator=generator).argsort(1)
-        i = torch.arange(blends, device=device)
-        place = torch.stack([orders[:, i % half, 0], orders[:, (i + i // half) % half, 1]], 2)
-        index = members[pairs[:, None, :], place].flatten(0, 1)  # [pool * blends, parents]
+        pool, blends = len(pairs), min(int(half.min()) ** 2, max(self.BLENDS, shape.shot + 2 * shape.queries))
+        # every image in turn, in random order; when all have been, each beside another partner
+        ranks = torch.rand(pool, int(half.max()), 2, device=device, generator=generator)
+        absent = torch.arange(ranks.shape[1], device=device)[:, None] >= half[pairs][:, None, :]
+        orders = ranks.masked_fill(absent, 2.0).argsort(1)
+        i, (first, second) = torch.arange(blends, device=device), half[pairs][:, :, None].unbind(1)
+        places = torch.stack([i % first, (i + i // torch.lcm(first, second)) % second], 2)
+        index = members[pairs[:, None, :], orders.gather(1, places)].flatten(0, 1)  # [pool * blends, parents]
         keys = keys_for(torch.arange(index.numel()), seed + 1).view_as(index)
 
         def encode(part: Tensor, its_keys: Tensor) -> Tensor:
@@ -165,7 +175,7 @@ class EmbeddingTasks:
         C, N, K, Kq = self.shape.phases, self.shape.way, self.shape.shot, self.shape.queries
         device = self.members.device
         pool, blends, _ = self.pool.shape
-        classes, half = self.members.shape
+        classes, most = self.members.shape
         new = torch.rand(steps, pool, device=device, generator=generator).argsort(1)[:, : C * N]
         ranking = torch.rand(steps, C * N, blends, device=device, generator=generator).argsort(2)
 
@@ -174,7 +184,8 @@ class EmbeddingTasks:
 
         parts = [new_items(slice(None), slice(0, K))]
         for c in range(1, C + 1):
-            place = torch.rand(steps, classes, half, device=device, generator=generator).topk(Kq, dim=2).indices
+            ranks = torch.rand(steps, classes, most, device=device, generator=generator)
+            place = ranks.masked_fill(self.absent, -1.0).topk(Kq, dim=2).indices
             asked = self.members[torch.arange(classes, device=device)[:, None], place]
             first = K + (c - 1) * Kq if K + c * Kq <= blends else K
             parts += [self.embeddings[asked].flatten(1, 2), new_items(slice(0, c * N), slice(first, first + Kq))]
