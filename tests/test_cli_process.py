@@ -15,7 +15,7 @@ from fscil.engine.checkpoint import load_tensors
 
 def test_limit_on_digits_from_the_command_line(tmp_path: Path) -> None:
     code, out, err = fscil_process(
-        "run", "limit", "digits", "epochs=1", "meta_steps=2", "encoder_lr=0", "--out", "run", "--json", cwd=tmp_path
+        "run", "limit", "digits", "epochs=1", "meta_steps=2", "--out", "run", "--json", cwd=tmp_path
     )
     assert code == 0, err
     result = json.loads(out)

@@ -126,14 +126,16 @@ class PowerCutError(Exception):
     pass
 
 
-@pytest.mark.parametrize("name", methods.names())
+@pytest.mark.parametrize(
+    ("name", "more"), [*((name, []) for name in methods.names()), ("limit", ["encoder_lr=2e-4", "dropout=0.5"])]
+)
 def test_interrupted_at_every_line_of_its_metrics_and_resumed(
-    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, more: list[str]
 ) -> None:
     """One run is cut off again and again, each time a line later; in the end it is the run that never was."""
     monkeypatch.setenv("FSCIL_CACHE", "off")
-    expected = start(name, "epochs=2", "trials=1", folder="whole")
-    write, config = MetricsLog.write, resolve(name, "tiny", ["epochs=2", "trials=1"])
+    expected = start(name, "epochs=2", "trials=1", *more, folder="whole")
+    write, config = MetricsLog.write, resolve(name, "tiny", ["epochs=2", "trials=1", *more])
     total = len(lines(tmp_path / "whole"))
     for count in range(1, total + 1):
 

@@ -44,13 +44,15 @@ def start(method: str, photos: Path, out: Path, *more: str) -> Result:
     return runs.start(config, where(out), Console(quiet=True))
 
 
-@pytest.mark.parametrize("method", ["limit", "decoupled-cosine"])
+@pytest.mark.parametrize(
+    ("method", "more"), [("limit", []), ("limit", ["encoder_lr=2e-4", "dropout=0.5"]), ("decoupled-cosine", [])]
+)
 def test_a_streamed_run_has_the_numbers_of_a_resident_one(
-    photo_folder: PhotoFolder, tmp_path: Path, method: str
+    photo_folder: PhotoFolder, tmp_path: Path, method: str, more: list[str]
 ) -> None:
     photos = photo_folder(classes=7, images=8)
-    resident = vars(start(method, photos, tmp_path / "resident", "stream=never"))
-    streamed = vars(start(method, photos, tmp_path / "streamed", "stream=always"))
+    resident = vars(start(method, photos, tmp_path / "resident", "stream=never", *more))
+    streamed = vars(start(method, photos, tmp_path / "streamed", "stream=always", *more))
     of_the_run = {"seconds", "config_hash"}
     assert {key for key in resident if resident[key] != streamed[key]} <= of_the_run
     for file in ("predictions.safetensors", "model/model.safetensors"):

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torchvision.transforms import AutoAugment, AutoAugmentPolicy
 
+from fscil.augment.autoaugment import apply_operations, auto_augment
 from fscil.augment.draws import Draws, keys_for
 from fscil.augment.policies import NO_OPERATION, OPERATIONS, POLICIES, SIGNED, draw, magnitude, policy_table
 
@@ -35,6 +36,19 @@ def test_magnitude_bins_and_signs_are_torchvisions(size: int) -> None:
         assert (name in SIGNED) == signed
         expected = values.expand(10).tolist()
         assert [magnitude(name, level, size) for level in range(10)] == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_both_drawn_steps_are_taken_one_after_the_other(policy: str) -> None:
+    images = torch.randint(0, 256, (200, 3, 32, 32), generator=torch.Generator().manual_seed(3), dtype=torch.uint8)
+    keys = keys_for(torch.arange(200), 5)
+    operation, value = draw(policy_table(policy, 32), Draws(keys))
+    expected = images
+    for step in range(2):
+        expected = apply_operations(expected, operation[:, step], value[:, step])
+    assert torch.equal(auto_augment(images, Draws(keys), policy=policy), expected)
+    both = (operation != NO_OPERATION).all(1)
+    assert len({tuple(pair) for pair in operation[both].tolist()}) > 5
 
 
 @pytest.mark.parametrize("policy", POLICIES)

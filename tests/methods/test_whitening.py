@@ -56,6 +56,14 @@ def test_layer_normalisation_finds_little_to_subtract_and_lengths_stay() -> None
     assert subtracted.norm() < 1e-3 * means.norm()  # four means leave half of the directions free
 
 
+def test_rounding_decides_nothing() -> None:
+    """Four class means leave many directions to choose from; the choice must not hang on the last bits."""
+    embeddings, labels = stretched()
+    noise = torch.randn(embeddings.shape, generator=torch.Generator().manual_seed(2))
+    A = whitening(embeddings, labels, shrinkage=1.0)
+    torch.testing.assert_close(whitening(embeddings + 1e-5 * noise, labels, shrinkage=1.0), A, rtol=1e-3, atol=1e-4)
+
+
 @pytest.mark.parametrize("name", ["decoupled-cosine", "limit"])
 def test_methods_embed_whitened_and_keep_the_matrix(
     name: str, make_method: MakeMethod, tiny_benchmark: Callable[..., Benchmark]

@@ -41,6 +41,8 @@ def random_pad_crop(images: Tensor, draws: Draws, *, size: int, padding: int) ->
 
 def flip(images: Tensor, chosen: Tensor) -> Tensor:
     """Mirror the images where chosen (bool [n], on the host) left to right."""
+    if not chosen.any():
+        return images
     rows = sent(chosen.nonzero().flatten(), images.device)
     return images.index_copy(0, rows, images.index_select(0, rows).flip(-1))
 

@@ -71,7 +71,8 @@ def whitening(embeddings: Tensor, labels: Tensor, shrinkage: float) -> Tensor:
 
     Embeddings times A vary about as much in all directions within a class; the more so, the less S is shrunk. What
     turns and scales A is of no matter to cosines, but to calibration: layer normalisation subtracts the mean over
-    coordinates, so that is put where class means have next to nothing; and embeddings keep their mean length.
+    coordinates, so that is put where class means have little, or, if they are fewer than d, next to nothing; and
+    embeddings keep their mean length.
     """
     S = torch.zeros(embeddings.shape[1], embeddings.shape[1], dtype=torch.float64)
     means = []
