@@ -21,19 +21,20 @@ from fscil.config import resolve
 
 GRID = """
 
-base_margin=0.2
-fake_classes=base
-fake_classes=base rows=means
-fake_classes=base rows=trained calibrator_lr=2e-4
-rows=trained
+batch=128 lr=0.1
+batch=512 lr=0.4 epochs=400
+base_margin=0.6
+base_margin=0.8
+base_margin=1.2
+power=0.7
+whiten=0.3
+whiten=2
+encoder_lr=2e-4 dropout=0.5
+dropout=0.5
 calibrator_lr=5e-3
-meta_steps=4000 halve_every=2000
-meta_steps=1000 halve_every=500
-encoder_lr=1e-3 rows_lr=1e-3
-fake_way=10
-fake_shot=1
-meta_augmentation=autoaug
-dropout=0
+fake_classes=base
+fake_way=5
+rows=blend
 """
 
 KEYS = ("last", "average", "base", "new", "harmonic_mean")
