@@ -67,13 +67,8 @@ class StreamedImages:
         self.ahead = Reading(self.source.read, rows, self.source.size)
 
     def split(self, size: int) -> Iterator[Tensor]:
-        """Batch by batch, as a tensor's; the next one is read while the last one is in use."""
-        parts = torch.arange(len(self)).split(size)
-        for part, following in zip_longest(parts, parts[1:]):
-            pixels = self[part]
-            if following is not None:
-                self.announce(following)
-            yield pixels
+        """Batch by batch, as a tensor's."""
+        return in_parts(self, torch.arange(len(self)), size)
 
 
 Images = Tensor | StreamedImages
@@ -100,6 +95,16 @@ def announce(images: Images, index: Tensor) -> None:
     """images[index] will be asked for next: streamed ones are read in the meantime."""
     if isinstance(images, StreamedImages):
         images.announce(index)
+
+
+def in_parts(images: Images, index: Tensor, size: int) -> Iterator[Tensor]:
+    """images[index], for an index on the host, so many at a time; the next are read while the last ones are in use."""
+    parts = index.split(size)
+    for part, following in zip_longest(parts, parts[1:]):
+        found = pixels(images, part)
+        if following is not None:
+            announce(images, following)
+        yield found
 
 
 def contents(images: Images) -> bytes | memoryview:

@@ -17,7 +17,7 @@ from fscil.engine.processes import check_step, in_shares, share
 from fscil.engine.stage import Batch
 from fscil.episodes import FakeTasks, TaskShape, class_members, sample_fake_tasks
 from fscil.errors import UserError
-from fscil.images import subset
+from fscil.images import in_parts
 
 
 def check_tasks(shape: TaskShape, counts: Tensor, encoder_learns: bool) -> None:
@@ -113,20 +113,21 @@ class EmbeddingTasks:
         self.shape = shape
         members, self.counts = class_members(session.labels, len(session.classes))
         check_tasks(shape, self.counts, encoder_learns=False)
-        keys = keys_for(torch.arange(len(session.labels)), seed)
-
-        def embed_share(mine: slice) -> Tensor:
-            parts = zip(subset(session.images, mine).split(CHUNK), keys[mine].split(CHUNK), strict=True)
-            return torch.cat([embed(augmentation(part, its_keys)) for part, its_keys in parts])
-
-        self.embeddings = in_shares(len(keys), embed_share)
-        self.members = members
         if shape.mixed:
             half = self.counts // 2  # [classes]
             slots = torch.arange(int(half.max()), device=half.device)
             self.pool = self._encode_pool(session, members, half, augmentation, embed, seed)
-            self.members = members.gather(1, half[:, None] + slots)
+            members = members.gather(1, half[:, None] + slots)
             self.absent = slots >= half[:, None]  # of a smaller class than the largest
+        embedded, self.members = members.unique(return_inverse=True)  # the images that are asked for
+        embedded = embedded.cpu()
+        keys = keys_for(embedded, seed)
+
+        def embed_share(mine: slice) -> Tensor:
+            parts = zip(in_parts(session.images, embedded[mine], CHUNK), keys[mine].split(CHUNK), strict=True)
+            return torch.cat([embed(augmentation(part, its_keys)) for part, its_keys in parts])
+
+        self.embeddings = in_shares(len(keys), embed_share)
 
     def _encode_pool(
         self, session: Session, members: Tensor, half: Tensor, augmentation: Augment, embed: Embed, seed: int
