@@ -109,7 +109,7 @@ class Reads:
 def embed_in_shares() -> dict[str, int]:
     """How many of 35 images this process reads to embed them, after making sure that it has right embeddings of all.
 
-    Fake tasks are of those images, and of 10 pairs of classes with 9 blends of two images each.
+    Fake tasks are of 3 images of each class, and of 10 pairs of classes with 9 blends of two images each.
     """
     torch.manual_seed(1)
     encoder = encoders.build("small", (0.5, 0.5, 0.5), (0.25, 0.25, 0.25))

@@ -246,7 +246,7 @@ def test_settings_that_cannot_work_are_refused_before_pretraining(
     bad: list[tuple[dict[str, Any], str]] = [
         ({"fake_way": 4}, "lower fake_way"),
         ({"fake_shot": 8}, "lower fake_shot"),
-        ({"fake_shot": 5, "encoder_lr": 0.0}, "set fake_classes=base"),
+        ({"fake_queries": 5, "encoder_lr": 0.0}, "set fake_classes=base"),
         ({"encoder_lr": 0, "rows_lr": 0, "calibrator_lr": 0}, "learning rate is 0"),
         ({"tasks": "plain", "calibrator_lr": 0}, "learning rate is 0"),
     ]
