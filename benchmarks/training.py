@@ -25,13 +25,13 @@ def session(images: int, device: torch.device) -> Session:
     return Session(tuple(range(CLASSES)), pixels, torch.arange(images, device=device) % CLASSES)
 
 
-def pretraining(data: Session, batch: int, size: int = 32) -> tuple[Stage, Callable[[], Batch]]:
+def pretraining(data: Session, batch: int) -> tuple[Stage, Callable[[], Batch]]:
     """The stage that pre-trains a ResNet20 on the session, and what prepares an epoch of it."""
     device = data.images.device
     encoder = encoders.build("resnet20", (0.5, 0.5, 0.5), (0.25, 0.25, 0.25))
     encoder.autocast = device.type == "cuda"
     network = CosineNetwork(encoder, torch.randn(CLASSES, encoder.dim)).to(device).train()
-    transform = augment.build("autoaug", size=size, cutout=16)
+    transform = augment.build("autoaug", size=32, cutout=16)
 
     def prepare(_: int = 0) -> Batch:
         return augmented(data, items_of(data, batch, lambda _: 1, 0, len(data.labels) // batch), transform)
@@ -68,27 +68,26 @@ def captured_over_plain(batch: int) -> Figure:
     return faster(f"captured step over a plain one, batch {batch}", step(True), step(False))
 
 
-def our_kernels_over_torchs(batch: int, size: int) -> Figure:
+def our_kernels_over_torchs(batch: int) -> Figure:
     device = torch.device("cuda")
 
     def step() -> float:
-        stage, prepare = pretraining(session(20 * batch, device), batch, size)
+        stage, prepare = pretraining(session(20 * batch, device), batch)
         stepper, data = Stepper(stage, device, capture=True), prepare()
         return seconds(lambda: stepper.run_segment(0, data)) / stage.steps
 
     ours = step()
     with patch.object(triton_kernels, "usable", lambda device: False):
-        return faster(f"a step with our kernels over torch's, batch {batch}, {size} px", ours, step())
+        return faster(f"a step with our kernels over torch's, batch {batch}", ours, step())
 
 
 def measure() -> Iterator[Figure]:
     on_gpu = torch.cuda.is_available()
     device = torch.device("cuda" if on_gpu else "cpu")
     if on_gpu:
-        yield captured_over_plain(128)
-        yield captured_over_plain(512)
-        yield our_kernels_over_torchs(512, 32)
-        yield our_kernels_over_torchs(512, 24)
+        for batch in (128, 256, 512):
+            yield captured_over_plain(batch)
+        yield our_kernels_over_torchs(512)
     images, batch = (30_000, 512) if on_gpu else (512, 64)
     small, large = epoch(images, batch, device), epoch(2 * images, batch, device)
     measured = {f"{images} images, s": small, f"{2 * images} images, s": large}

@@ -25,6 +25,7 @@ def check_tasks(shape: TaskShape, counts: Tensor, encoder_learns: bool) -> None:
     shape.check(counts)
     if encoder_learns:
         check_step(sum(sizes(shape, len(counts))), "a fake task", "raise fake_way, fake_shot or fake_queries")
+    # h images of each parent make h * h different blends, so the root is enough
     half, needed = int(counts.min()) // 2, max(shape.queries, math.isqrt(shape.shot + shape.queries - 1) + 1, 2)
     if shape.mixed and not encoder_learns and half < needed:
         raise UserError(
