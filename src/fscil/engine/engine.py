@@ -15,7 +15,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from fscil.engine import processes
 from fscil.engine.ahead import Ahead
 from fscil.engine.checkpoint import load_tensors, save_tensors
-from fscil.engine.host_memory import keep_freed_memory
 from fscil.engine.metrics_log import MetricsLog
 from fscil.engine.seeds import seed_for
 from fscil.engine.stage import Stage
@@ -48,8 +47,6 @@ class Engine:
         if not processes.leads():
             self.folder = None
         self.log = MetricsLog(self.folder / "metrics.jsonl" if self.folder else None)
-        if self.device.type == "cpu":
-            keep_freed_memory()
 
     def checkpoint_path(self, stage: str) -> Path | None:
         return self.folder / "checkpoint" / f"{self.scope}{stage}.safetensors" if self.folder else None
