@@ -12,7 +12,7 @@ import torch
 
 from benchmarks.figures import Figure
 from benchmarks.training import epoch
-from fscil.engine import launch, processes
+from fscil import distributed
 
 # GPUs if there are two, else the cores of the CPU
 USED = torch.device("cuda" if torch.cuda.device_count() > 1 else "cpu")
@@ -41,13 +41,13 @@ def measure() -> Iterator[Figure]:
 
 
 def main() -> None:
-    launch.join(least=1)
+    distributed.initialise(least=1)
     if USED.type == "cuda":
-        launch.own_gpu()
+        distributed.select_gpu()
     rate = IMAGES / epoch(IMAGES, BATCH, USED)
-    if processes.leads():
+    if distributed.is_rank_zero():
         print(rate)
-    launch.leave()
+    distributed.shut_down()
 
 
 if __name__ == "__main__":

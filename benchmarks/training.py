@@ -10,10 +10,10 @@ import torch
 from benchmarks.figures import Figure, faster, seconds
 from fscil import augment, encoders
 from fscil.benchmark import Session
-from fscil.encoders import triton_kernels
 from fscil.engine.schedule import cosine
 from fscil.engine.stage import Batch, ParameterGroup, Stage
 from fscil.engine.stepper import Stepper
+from fscil.kernels import triton as triton_kernels
 from fscil.methods.cosine_network import CosineNetwork
 from fscil.methods.pretrain import augmented, cosine_loss, items_of
 

@@ -54,7 +54,7 @@ def main() -> None:
     parser.add_argument("--device")
     args = parser.parse_args()
     grid = (args.rows.read_text() if args.rows else GRID[1:]).splitlines()
-    where = runs.Where(runs.choose_device(args.device), args.out)
+    where = runs.RunEnvironment(runs.choose_device(args.device), args.out)
     table = ["| settings | last | average | base | new | HM | seconds |", "|---|---|---|---|---|---|---|"]
     for row in grid:
         results = []

@@ -14,8 +14,9 @@ from PIL import Image
 
 from fscil import datasets, metrics
 from fscil.benchmark import Benchmark, split
+from fscil.config import config_hash
 from fscil.datasets import Dataset
-from fscil.results import Result, config_hash
+from fscil.results import Result
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -20,7 +20,7 @@ Compare = Callable[..., Comparison]
 
 @pytest.fixture
 def run_comparison(tiny_dataset: str, tmp_path: Path) -> Compare:
-    where = runs.Where(torch.device("cpu"), tmp_path / "out")
+    where = runs.RunEnvironment(torch.device("cpu"), tmp_path / "out")
 
     def go(*presets: str, seeds: int = 2, overrides: tuple[str, ...] = ()) -> Comparison:
         return compare(tiny_dataset, presets, range(1, seeds + 1), overrides, where, Console(quiet=True))

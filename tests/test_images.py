@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fscil.errors import UserError
-from fscil.images import Source, StreamedImages, announce, contents, subset
+from fscil.images import Source, StreamedImages, contents, prefetch, subset
 from fscil.reading import Reading
 
 N, SIZE = 40, 4
@@ -77,7 +77,7 @@ def test_batches_are_the_tensors_and_are_read_once(size: int) -> None:
 
 def test_what_is_announced_is_read_once_and_only_once() -> None:
     reads, index = Reads(), torch.tensor([3, 1, 4])
-    announce(reads.images, index)
+    prefetch(reads.images, index)
     assert torch.equal(reads.images[index], RESIDENT[index])
     assert reads.counted == {3: 1, 1: 1, 4: 1}
     assert torch.equal(reads.images[index], RESIDENT[index])
@@ -86,9 +86,9 @@ def test_what_is_announced_is_read_once_and_only_once() -> None:
 
 def test_an_announcement_may_be_mistaken() -> None:
     reads = Reads()
-    announce(reads.images, torch.tensor([3, 1, 4]))
+    prefetch(reads.images, torch.tensor([3, 1, 4]))
     assert torch.equal(reads.images[5:9], RESIDENT[5:9])
-    announce(reads.images, torch.tensor([2, 7]))
+    prefetch(reads.images, torch.tensor([2, 7]))
     assert torch.equal(reads.images[torch.tensor([3, 1, 4])], RESIDENT[[3, 1, 4]])
     assert torch.equal(reads.images[torch.tensor([2, 7])], RESIDENT[[2, 7]])
 
@@ -101,7 +101,7 @@ def test_pixels_come_out_on_the_device() -> None:
 ask: dict[str, Callable[[StreamedImages], object]] = {
     "at once": lambda images: images[:],
     "in batches": lambda images: list(images.split(5)),
-    "announced": lambda images: (announce(images, torch.arange(N)), images[torch.arange(N)]),
+    "announced": lambda images: (prefetch(images, torch.arange(N)), images[torch.arange(N)]),
 }
 
 
@@ -125,14 +125,14 @@ def test_a_process_that_ends_does_not_first_read_what_was_announced(tmp_path: Pa
     script = """
         import sys
         import numpy as np, torch
-        from fscil.images import Source, StreamedImages, announce
+        from fscil.images import Source, StreamedImages, prefetch
 
         def read(row):
             with open("rows", "a") as file:
                 file.write(".")
             return np.zeros((4, 4, 3), np.uint8)
 
-        announce(StreamedImages(Source(read, 4, "", ["x"] * 200_000)), torch.arange(200_000))
+        prefetch(StreamedImages(Source(read, 4, "", ["x"] * 200_000)), torch.arange(200_000))
         sys.exit(5)
     """
     found = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], cwd=tmp_path, capture_output=True)

@@ -20,7 +20,9 @@ from fscil.settings import make
 @pytest.fixture
 def folder(tiny_dataset: str, tmp_path: Path) -> Path:
     config = resolve("decoupled-cosine", tiny_dataset, seed=3)
-    where = runs.Where(torch.device("cpu"), tmp_path / "run", command="fscil run decoupled-cosine tiny --seed 3")
+    where = runs.RunEnvironment(
+        torch.device("cpu"), tmp_path / "run", command="fscil run decoupled-cosine tiny --seed 3"
+    )
     runs.start(config, where, Console(quiet=True))
     return tmp_path / "run"
 

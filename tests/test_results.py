@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from fscil.config import config_hash
 from fscil.errors import UserError
-from fscil.results import Result, config_hash, paired_difference, read_result, write_result
+from fscil.results import Result, paired_difference, read_result, write_result
 
 MakeResult = Callable[..., Result]
 

@@ -25,8 +25,8 @@ QUIET = Console(quiet=True)
 Start = Callable[..., Result]
 
 
-def where(folder: Path) -> runs.Where:
-    return runs.Where(torch.device("cpu"), folder, checkpoint_seconds=0.0, command="fscil run ...")
+def where(folder: Path) -> runs.RunEnvironment:
+    return runs.RunEnvironment(torch.device("cpu"), folder, checkpoint_seconds=0.0, command="fscil run ...")
 
 
 @pytest.fixture

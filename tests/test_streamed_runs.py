@@ -35,8 +35,8 @@ def settings_of(method: str) -> list[str]:
     return [each for each in SETTINGS if method == "limit" or not each.startswith(("fake", "meta"))]
 
 
-def where(path: Path) -> runs.Where:
-    return runs.Where(torch.device("cpu"), path)
+def where(path: Path) -> runs.RunEnvironment:
+    return runs.RunEnvironment(torch.device("cpu"), path)
 
 
 def start(method: str, photos: Path, out: Path, *more: str) -> Result:

@@ -17,12 +17,11 @@ from typing import Annotated, NoReturn
 import typer
 from rich.console import Console
 
-from fscil import runs
+from fscil import distributed, runs
 from fscil.cli_data import data_app
 from fscil.compare import compare as compare_methods
 from fscil.config import resolve, to_toml
-from fscil.engine import launch, processes
-from fscil.errors import UserError
+from fscil.errors import LostContact, UserError
 from fscil.report.html import write_report
 from fscil.reproduce import names as reproductions
 from fscil.reproduce import reproduce as reproduce_one
@@ -81,7 +80,7 @@ def run(
             raise UserError(
                 "--resume takes all from the run folder; leave out method, benchmark and settings, --seed and --out"
             )
-        where = runs.Where(runs.choose_device(device), resume, root, checkpoint_every, command_line())
+        where = runs.RunEnvironment(runs.choose_device(device), resume, root, checkpoint_every, command_line())
         with going_on_by(f"fscil run --resume {resume}"):
             result = runs.resume(where, err)
         show(result, resume, as_json)
@@ -93,8 +92,8 @@ def run(
         print(to_toml(config, explain=True), end="")
         return
     new = Path("runs") / f"{method}-{benchmark}-seed{seed}-{time.strftime('%Y%m%d-%H%M%S')}"
-    folder = out_folder or processes.from_first(lambda: new)
-    where = runs.Where(runs.choose_device(device), folder, root, checkpoint_every, command_line())
+    folder = out_folder or distributed.broadcast(lambda: new)
+    where = runs.RunEnvironment(runs.choose_device(device), folder, root, checkpoint_every, command_line())
     with going_on_by(f"fscil run --resume {folder}"):
         result = runs.start(config, where, err)
     show(result, folder, as_json)
@@ -133,7 +132,7 @@ def compare(
     fscil compare glyphs --methods limit,decoupled-cosine --seeds 5
     fscil compare cifar100 --methods limit,limit-paper --seeds 3 --first-seed 6 --out runs/cifar
     """  # fmt: skip
-    where = runs.Where(runs.choose_device(device), out_folder, root, checkpoint_every, command_line())
+    where = runs.RunEnvironment(runs.choose_device(device), out_folder, root, checkpoint_every, command_line())
     with going_on_by("the same command"):
         chosen = range(first_seed, first_seed + seeds)
         comparison = compare_methods(benchmark, methods.split(","), chosen, overrides or [], where, err)
@@ -165,7 +164,7 @@ def reproduce(
         for known, title in reproductions().items():
             out.print(f"{known:12} {title}", soft_wrap=True)
         return
-    where = runs.Where(runs.choose_device(device), out_folder, root, command=command_line())
+    where = runs.RunEnvironment(runs.choose_device(device), out_folder, root, command=command_line())
     with going_on_by("the same command"):
         reproduce_one(name, range(first_seed, first_seed + seeds), overrides or [], where, out, err)
 
@@ -197,7 +196,7 @@ def going_on_by(command: str) -> Iterator[None]:
     """Whoever presses Ctrl-C or loses a process is told how to go on."""
     try:
         yield
-    except (Interrupted, launch.LostContact) as error:
+    except (Interrupted, LostContact) as error:
         raise type(error)(f"{error}; go on with: {command}") from error
 
 
@@ -209,28 +208,28 @@ def main() -> None:
     """Errors of the user's making are one line and exit code 2; everything else is a bug and may say so loudly."""
     signal.signal(signal.SIGINT, interrupt)
     try:
-        launch.join()
-        with launch.quiet_unless_first():
+        distributed.initialise()
+        with distributed.print_on_rank_zero_only():
             app(standalone_mode=True)
     except UserError as error:
         fail(f"error: {error}", 2, refusal=str(error))
-    except launch.LostContact as error:
+    except LostContact as error:
         fail(f"error: {error}", 1)
     except Interrupted as error:
         fail(str(error), 130)
     except SystemExit as leaving:
         if not leaving.code:
-            launch.leave()
+            distributed.shut_down()
         raise
     except Exception:
-        if launch.alone():
+        if distributed.is_single_process():
             raise
         traceback.print_exc()
-        launch.end(1)  # the others notice
+        distributed.exit_process(1)  # the others notice
 
 
 def fail(line: str, code: int, refusal: str | None = None) -> NoReturn:
     """One line, however many processes there are."""
-    if launch.speaks(refusal):
+    if distributed.is_reporter(refusal):
         err.print(line, style="bold red" if line.startswith("error:") else "", soft_wrap=True)
-    launch.end(code)
+    distributed.exit_process(code)

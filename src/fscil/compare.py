@@ -8,9 +8,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from fscil import runs
+from fscil import distributed, runs
 from fscil.config import check_overrides, overrides_of, resolve
-from fscil.engine import processes
 from fscil.report.curve import write_curve
 from fscil.report.html import write_report
 from fscil.results import Result, paired_difference
@@ -27,7 +26,7 @@ def compare(
     presets: Sequence[str],
     seeds: Sequence[int],
     overrides: Sequence[str],
-    where: runs.Where,
+    where: runs.RunEnvironment,
     console: Console,
 ) -> Comparison:
     """Run every method with every seed; finished runs in the folder are read, interrupted ones resumed."""
@@ -44,8 +43,8 @@ def compare(
         console.print(f"{config.preset} on {benchmark}, seed {config.seed}")
         results.append(runs.finish(config, replace(where, folder=folder), console))
     results.sort(key=lambda result: presets.index(result.preset))
-    processes.from_first(lambda: write_curve(results, where.folder / "curve.png"))
-    report = processes.from_first(lambda: write_report(results, where.folder / "report.html"))
+    distributed.broadcast(lambda: write_curve(results, where.folder / "curve.png"))
+    report = distributed.broadcast(lambda: write_report(results, where.folder / "report.html"))
     return Comparison(results, [*differences(results), *notes(results), *places(where, folders[0], report)])
 
 
@@ -69,5 +68,5 @@ def notes(results: Sequence[Result]) -> list[str]:
     return [f"note: {note}" for note in dict.fromkeys(result.note for result in results if result.note)]
 
 
-def places(where: runs.Where, first: Path, report: Path) -> list[str]:
+def places(where: runs.RunEnvironment, first: Path, report: Path) -> list[str]:
     return [f"model   {first / 'model'}", f"curve   {where.folder / 'curve.png'}", f"report  {report}"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -14,7 +15,6 @@ from typing import Any
 from fscil import datasets, methods
 from fscil.errors import UserError
 from fscil.naming import choose
-from fscil.results import config_hash
 from fscil.settings import fields_of, make, parse, setting
 
 
@@ -159,3 +159,23 @@ def read_config(path: Path) -> Config:
     given = [f"{key}={value}" for section in sections for key, value in section.items()]
     resolve(config.preset, config.benchmark, given, config.seed)
     return config
+
+
+def config_hash(config: Mapping[str, Any]) -> str:
+    """A name for a run's settings, "SETTINGS-RUN" in hex digits; the order of the keys does not matter.
+
+    The first part leaves out the seed (a key of the configuration itself) and the trial (also where it is an option of
+    the dataset): runs that share it are repetitions of one another, and tables take their mean. The whole is different
+    for every configuration, so it may serve as the key of a cache.
+    """
+    settings = without_trial({key: value for key, value in config.items() if key != "seed"})
+    return f"{digest(settings)[:12]}-{digest(config)[:8]}"
+
+
+def without_trial(config: Mapping[str, Any]) -> dict[str, Any]:
+    items = ((key, value) for key, value in config.items() if key != "trial")
+    return {key: without_trial(value) if isinstance(value, Mapping) else value for key, value in items}
+
+
+def digest(value: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(dict(value), sort_keys=True, default=str).encode()).hexdigest()

@@ -1,5 +1,9 @@
-"""The one exception that people are meant to read."""
+"""The exceptions that people are meant to read."""
 
 
 class UserError(Exception):
     """Something the user can put right. Its message is one line that says what to do; the command line exits with 2."""
+
+
+class LostContact(Exception):  # noqa: N818
+    """Another process of a distributed run is gone, or can no longer be reached."""

@@ -36,7 +36,7 @@ class StreamedImages:
         self.source = source
         self.rows = torch.arange(len(source.facts)) if rows is None else rows
         self.device = torch.device(device)
-        self.ahead: Reading | None = None  # what has been announced
+        self.prefetched: Reading | None = None
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -54,17 +54,17 @@ class StreamedImages:
     def __getitem__(self, index: Index) -> Tensor:
         rows = self.rows[_on_host(index)]
         wanted = rows.flatten().tolist()
-        if self.ahead is not None and self.ahead.rows == wanted:
-            reading, self.ahead = self.ahead, None
+        if self.prefetched is not None and self.prefetched.rows == wanted:
+            reading, self.prefetched = self.prefetched, None
         else:
             reading = Reading(self.source.read, wanted, self.source.size)
         return torch.from_numpy(reading.result()).view(*rows.shape, *self.shape[1:]).to(self.device)
 
-    def announce(self, index: Index) -> None:
-        if self.ahead is not None:
-            self.ahead.stop()
+    def prefetch(self, index: Index) -> None:
+        if self.prefetched is not None:
+            self.prefetched.stop()
         rows = self.rows[_on_host(index)].flatten().tolist()
-        self.ahead = Reading(self.source.read, rows, self.source.size)
+        self.prefetched = Reading(self.source.read, rows, self.source.size)
 
     def split(self, size: int) -> Iterator[Tensor]:
         """Batch by batch, as a tensor's."""
@@ -79,7 +79,7 @@ def subset(images: Images, index: Tensor | slice) -> Images:
     return images.subset(index) if isinstance(images, StreamedImages) else images[index]
 
 
-def sent(values: Tensor, device: torch.device) -> Tensor:
+def to_device(values: Tensor, device: torch.device) -> Tensor:
     """Values of the host on the device, without waiting for it."""
     if device.type == "cuda" and not values.is_cuda:
         values = values.pin_memory()
@@ -88,13 +88,13 @@ def sent(values: Tensor, device: torch.device) -> Tensor:
 
 def pixels(images: Images, index: Tensor) -> Tensor:
     """images[index], for an index on the host."""
-    return images[index if isinstance(images, StreamedImages) else sent(index, images.device)]
+    return images[index if isinstance(images, StreamedImages) else to_device(index, images.device)]
 
 
-def announce(images: Images, index: Tensor) -> None:
+def prefetch(images: Images, index: Tensor) -> None:
     """images[index] will be asked for next: streamed ones are read in the meantime."""
     if isinstance(images, StreamedImages):
-        images.announce(index)
+        images.prefetch(index)
 
 
 def in_parts(images: Images, index: Tensor, size: int) -> Iterator[Tensor]:
@@ -103,7 +103,7 @@ def in_parts(images: Images, index: Tensor, size: int) -> Iterator[Tensor]:
     for part, following in zip_longest(parts, parts[1:]):
         found = pixels(images, part)
         if following is not None:
-            announce(images, following)
+            prefetch(images, following)
         yield found
 
 

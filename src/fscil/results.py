@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, NoReturn, TypedDict
@@ -22,7 +21,6 @@ __all__ = [
     "Result",
     "StageTime",
     "Trial",
-    "config_hash",
     "markdown_table",
     "paired_difference",
     "read_result",
@@ -172,26 +170,6 @@ def every(values: object, sound: Callable[[Any], bool]) -> bool:
 
 def size(values: object) -> int:
     return len(values) if isinstance(values, list) else -1
-
-
-def config_hash(config: Mapping[str, Any]) -> str:
-    """A name for a run's settings, "SETTINGS-RUN" in hex digits; the order of the keys does not matter.
-
-    The first part leaves out the seed (a key of the configuration itself) and the trial (also where it is an option of
-    the dataset): runs that share it are repetitions of one another, and tables take their mean. The whole is different
-    for every configuration, so it may serve as the key of a cache.
-    """
-    settings = without_trial({key: value for key, value in config.items() if key != "seed"})
-    return f"{digest(settings)[:12]}-{digest(config)[:8]}"
-
-
-def without_trial(config: Mapping[str, Any]) -> dict[str, Any]:
-    items = ((key, value) for key, value in config.items() if key != "trial")
-    return {key: without_trial(value) if isinstance(value, Mapping) else value for key, value in items}
-
-
-def digest(value: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(dict(value), sort_keys=True, default=str).encode()).hexdigest()
 
 
 def paired_difference(

@@ -17,10 +17,10 @@ from rich.console import Console
 from torch import Tensor
 
 import fscil
-from fscil import datasets, methods
+from fscil import datasets, distributed, methods
 from fscil.benchmark import Benchmark, validation_benchmark
 from fscil.config import Config, read_config, to_toml
-from fscil.engine import Engine, launch, processes
+from fscil.engine import Engine
 from fscil.engine.checkpoint import save_tensors
 from fscil.errors import UserError
 from fscil.files import write_atomically
@@ -34,7 +34,7 @@ from fscil.results import Result, Trial, read_result, write_result
 
 
 @dataclass(frozen=True)
-class Where:
+class RunEnvironment:
     """Where a run computes, reads and writes."""
 
     device: torch.device
@@ -51,17 +51,17 @@ def choose_device(name: str | None) -> torch.device:
         raise UserError("no CUDA device is available here; leave out --device cuda, or install a CUDA build of torch")
     device = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
     if device.type == "cuda":
-        launch.own_gpu()
+        distributed.select_gpu()
     return device
 
 
-def start(config: Config, where: Where, console: Console) -> Result:
+def start(config: Config, where: RunEnvironment, console: Console) -> Result:
     """A new run in a folder that holds nothing of another one."""
-    processes.from_first(lambda: check_unused(where.folder))
+    distributed.broadcast(lambda: check_unused(where.folder))
     try:
         return execute(config, where, console)
     except UserError:
-        if processes.leads():
+        if distributed.is_rank_zero():
             forget_refused(where.folder)
         raise
 
@@ -79,9 +79,9 @@ def forget_refused(folder: Path) -> None:
             folder.rmdir()
 
 
-def resume(where: Where, console: Console) -> Result:
+def resume(where: RunEnvironment, console: Console) -> Result:
     """Finish an interrupted run; a finished one is read, not repeated."""
-    config, result = processes.from_first(lambda: read_run(where.folder))
+    config, result = distributed.broadcast(lambda: read_run(where.folder))
     return result or execute(config, where, console)
 
 
@@ -95,10 +95,10 @@ def read_run(folder: Path) -> tuple[Config, Result | None]:
     return config, None
 
 
-def finish(config: Config, where: Where, console: Console) -> Result:
+def finish(config: Config, where: RunEnvironment, console: Console) -> Result:
     """Start, go on with, or just read a run, whatever its folder needs; it must be a run of this very configuration."""
     path = where.folder / "config.toml"
-    held = processes.from_first(lambda: read_config(path).hash if path.exists() else None)
+    held = distributed.broadcast(lambda: read_config(path).hash if path.exists() else None)
     if held is None:
         return start(config, where, console)
     if held != config.hash:
@@ -120,14 +120,14 @@ def load_benchmark(config: Config, root: Path | None) -> Benchmark:
     return benchmark
 
 
-def execute(config: Config, where: Where, console: Console) -> Result:
+def execute(config: Config, where: RunEnvironment, console: Console) -> Result:
     """Every process of a run does all of this; the first alone writes."""
     started = time.perf_counter()
     resumed = (where.folder / "checkpoint").exists()
     run = config.run_settings()
     benchmark = load_benchmark(config, where.root).to(where.device)
     # a run that finds no data leaves nothing behind
-    processes.from_first(lambda: write_config(config, where.folder / "config.toml"))
+    distributed.broadcast(lambda: write_config(config, where.folder / "config.toml"))
     for warning in benchmark.warnings:
         console.print(f"warning: {warning}", highlight=False)
     engine = Engine(
@@ -141,8 +141,10 @@ def execute(config: Config, where: Where, console: Console) -> Result:
     )
     engine.seconds["read"] = {"seconds": round(time.perf_counter() - started, 3), "cached": False}
     context = methods.Context(engine, benchmark.mean, benchmark.std, session_checksum(benchmark))
-    if processes.world() > 1:
-        processes.agree({"configuration": config.hash, "device": where.device.type, **data_facts(benchmark)})
+    if distributed.world_size() > 1:
+        distributed.check_agreement(
+            {"configuration": config.hash, "device": where.device.type, **data_facts(benchmark)}
+        )
     method = methods.get(config.method)(config.method_settings(), context)
     method.check_sessions(benchmark.sessions)
     method.learn_base(benchmark.sessions[0])
@@ -201,7 +203,7 @@ def execute(config: Config, where: Where, console: Console) -> Result:
             engine.seconds["total"] = {"seconds": round(time.perf_counter() - started, 3), "cached": False}
         write_result(result, where.folder / "result.json")  # last: its presence says that the run is complete
 
-    processes.from_first(write)
+    distributed.broadcast(write)
     return result
 
 
@@ -222,7 +224,7 @@ def versions() -> dict[str, str]:
 
 def describe(device: torch.device) -> str:
     one = torch.cuda.get_device_name() if device.type == "cuda" else f"cpu, {torch.get_num_threads()} threads"
-    return one if processes.world() == 1 else f"{processes.world()} x {one}"
+    return one if distributed.world_size() == 1 else f"{distributed.world_size()} x {one}"
 
 
 def session_checksum(benchmark: Benchmark) -> str:

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from fscil.benchmark import Benchmark
 from fscil.encoders import Encoder
-from fscil.encoders.convolution import Conv2d
 from fscil.engine import Engine, Stage
-from fscil.engine.ahead import Ahead
+from fscil.engine.prefetch import Prefetcher
 from fscil.engine.stepper import Stepper
+from fscil.kernels.convolution import Conv2d
 from fscil.methods import Method
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -31,7 +31,7 @@ class WatchedEngine(Engine):
     """Trains two segments of a stage; in the second the host may not wait for the device."""
 
     def train(self, stage: Stage) -> None:
-        stepper, ahead = Stepper(stage, self.device, capture=True), Ahead(stage, self.device)
+        stepper, ahead = Stepper(stage, self.device, capture=True), Prefetcher(stage, self.device)
         stepper.run_segment(0, ahead.take(0))
         ahead.start(1)
         torch.cuda.synchronize()

@@ -32,7 +32,7 @@ def run_ablation(
 
     stand_in = Dataset("cifar100", "", tiny.options, load, tiny.defaults, tiny.prepare, tiny.verify)
     monkeypatch.setitem(datasets.BUILT_IN, "cifar100", stand_in)
-    where = runs.Where(torch.device("cpu"), tmp_path / "out")
+    where = runs.RunEnvironment(torch.device("cpu"), tmp_path / "out")
 
     def go(*overrides: str, seeds: int = 1) -> str:
         out = Console(file=StringIO(), width=200)
@@ -85,12 +85,14 @@ def test_a_setting_that_no_row_knows_is_refused(run_ablation: Reproduce, tmp_pat
 
 def test_unknown_tables_are_named(run_ablation: Reproduce) -> None:
     with pytest.raises(UserError, match="unknown table or figure 'ablatoin': did you mean 'ablation'"):
-        reproduce.reproduce("ablatoin", [1], [], runs.Where(torch.device("cpu"), Path("x")), Console(), Console())
+        reproduce.reproduce(
+            "ablatoin", [1], [], runs.RunEnvironment(torch.device("cpu"), Path("x")), Console(), Console()
+        )
     assert "ablation" in reproduce.names()
 
 
 def test_settings_that_the_ablation_fixes_are_refused(tmp_path: Path) -> None:
-    where = runs.Where(torch.device("cpu"), tmp_path)
+    where = runs.RunEnvironment(torch.device("cpu"), tmp_path)
     with pytest.raises(UserError, match="itself sets mirror"):
         ablation.reproduce([1], ["mirror=false"], where, Console(quiet=True), Console(quiet=True))
     assert not list(tmp_path.iterdir())

@@ -25,7 +25,7 @@ from fscil.augment.draws import Draws
 from fscil.augment.geometry import GEOMETRIC, move
 from fscil.augment.policies import OPERATIONS, draw, policy_table
 from fscil.augment.tables import TABLES, apply_table
-from fscil.images import sent
+from fscil.images import to_device
 
 FILL = 128
 
@@ -44,7 +44,7 @@ def apply_operations(images: Tensor, operation: Tensor, magnitude: Tensor, fill:
     Both are [n] and lie on the host, wherever the images are.
     """
     order = operation.argsort()
-    there = sent(order, images.device)
+    there = to_device(order, images.device)
     changed = _apply_to_runs(images.index_select(0, there), operation[order], magnitude[order], fill)
     return torch.empty_like(changed).index_copy_(0, there, changed)
 
@@ -56,7 +56,7 @@ def _apply_to_runs(images: Tensor, operation: Tensor, magnitude: Tensor, fill: i
     moved = slice(starts[0], starts[len(GEOMETRIC)])
     tabled = slice(moved.stop, starts[len(GEOMETRIC) + len(TABLES)])
     mixed = slice(tabled.stop, len(images))
-    amount = sent(magnitude, images.device)
+    amount = to_device(magnitude, images.device)
     parts = [images[: moved.start]]
     if moved.start < moved.stop:
         parts.append(move(images[moved], operation[moved], magnitude[moved], fill))

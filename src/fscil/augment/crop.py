@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.functional import grid_sample, pad
 
 from fscil.augment.draws import Draws
-from fscil.images import sent
+from fscil.images import to_device
 
 
 def crop(images: Tensor, top: Tensor, left: Tensor, size: int) -> Tensor:
@@ -36,14 +36,14 @@ def random_pad_crop(images: Tensor, draws: Draws, *, size: int, padding: int) ->
     height, width = images.shape[-2:]
     top = draws.integers(height + 2 * padding - size + 1)
     left = draws.integers(width + 2 * padding - size + 1)
-    return pad_crop(images, sent(top, images.device), sent(left, images.device), size=size, padding=padding)
+    return pad_crop(images, to_device(top, images.device), to_device(left, images.device), size=size, padding=padding)
 
 
 def flip(images: Tensor, chosen: Tensor) -> Tensor:
     """Mirror the images where chosen (bool [n], on the host) left to right."""
     if not chosen.any():
         return images
-    rows = sent(chosen.nonzero().flatten(), images.device)
+    rows = to_device(chosen.nonzero().flatten(), images.device)
     return images.index_copy(0, rows, images.index_select(0, rows).flip(-1))
 
 
@@ -64,7 +64,7 @@ def cutout(images: Tensor, row: Tensor, column: Tensor, size: int) -> Tensor:
 def random_cutout(images: Tensor, draws: Draws, *, size: int) -> Tensor:
     height, width = images.shape[-2:]
     row, column = draws.integers(height), draws.integers(width)
-    return cutout(images, sent(row, images.device), sent(column, images.device), size)
+    return cutout(images, to_device(row, images.device), to_device(column, images.device), size)
 
 
 def resized_crop(images: Tensor, top: Tensor, left: Tensor, height: Tensor, width: Tensor, size: int) -> Tensor:
@@ -127,7 +127,7 @@ def _central_box(height: int, width: int, ratio: tuple[float, float]) -> tuple[i
 
 def random_resized_crop(images: Tensor, draws: Draws, *, size: int) -> Tensor:
     boxes = random_boxes(images.shape[-2], images.shape[-1], draws)
-    top, left, height, width = (sent(each, images.device) for each in boxes)
+    top, left, height, width = (to_device(each, images.device) for each in boxes)
     return resized_crop(images, top, left, height, width, size)
 
 

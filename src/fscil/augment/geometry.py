@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fscil.images import sent
+from fscil.images import to_device
 
 GEOMETRIC = ("shear_x", "shear_y", "translate_x", "translate_y", "rotate")
 
@@ -46,7 +46,7 @@ def warp(images: Tensor, matrix: Tensor, fill: int) -> Tensor:
 
 def move(images: Tensor, operation: Tensor, amount: Tensor, fill: int = 0) -> Tensor:
     """One geometric operation per image; its number and amount may be known to the host alone."""
-    return warp(images, sent(matrices(operation, amount, *images.shape[-2:]), images.device), fill)
+    return warp(images, to_device(matrices(operation, amount, *images.shape[-2:]), images.device), fill)
 
 
 def _move_all(name: str, images: Tensor, amount: Tensor, fill: int) -> Tensor:

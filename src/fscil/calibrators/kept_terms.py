@@ -41,7 +41,7 @@ class KeptTerms:
     highest: Tensor  # that log_mass has been since the row was last attended as a whole [C, 1]
 
 
-def follow(kept: KeptTerms | None, calibrator: Transformer, rows: Tensor) -> KeptTerms:
+def update(kept: KeptTerms | None, calibrator: Transformer, rows: Tensor) -> KeptTerms:
     """Terms for rows [C, d], C > 0: the kept ones where they hold, else changed, else made anew."""
     if kept is None or not holds(kept, calibrator):
         return make(calibrator, rows)

@@ -81,7 +81,7 @@ class Transformer(nn.Module):
         """
         if len(rows) == 0:
             return queries.new_empty(len(queries), 0)
-        kept = kept_terms.follow(self.kept, self, rows)
+        kept = kept_terms.update(self.kept, self, rows)
         if kept is not self.kept:
             self.kept = kept
         return closed_form.logits(kept.weights, kept.terms, queries, self.memory)

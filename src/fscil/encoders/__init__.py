@@ -9,10 +9,10 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from fscil import distributed
 from fscil.encoders.resnet18 import resnet18
 from fscil.encoders.resnet20 import resnet20
 from fscil.encoders.shared_norm import share_statistics
-from fscil.engine import processes
 from fscil.images import Images, subset
 from fscil.naming import choose
 
@@ -50,7 +50,7 @@ class Encoder(nn.Module):
 
     def embed(self, images: Images) -> Tensor:
         """Embeddings of any number of images, in evaluation mode and bounded memory; shared by all processes."""
-        return processes.in_shares(len(images), lambda mine: self.embed_here(subset(images, mine)))
+        return distributed.map_shards(len(images), lambda mine: self.embed_here(subset(images, mine)))
 
     @torch.no_grad()
     def embed_here(self, images: Images) -> Tensor:
@@ -68,6 +68,6 @@ def build(name: str, mean: tuple[float, ...], std: tuple[float, ...]) -> Encoder
     backbones = {**BACKBONES, **{point.name: point.load for point in entry_points(group="fscil.encoders")}}
     key = choose(name, backbones, "encoder")
     backbone = BACKBONES[key]() if key in BACKBONES else backbones[key]()()
-    if processes.world() > 1:
+    if distributed.world_size() > 1:
         share_statistics(backbone)
     return Encoder(backbone, mean, std)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fscil.encoders.convolution import Conv2d
-from fscil.encoders.fused_norm import norm_relu
+from fscil.kernels.convolution import Conv2d
+from fscil.kernels.fused_norm import norm_relu
 
 
 def conv3x3(channels_in: int, channels_out: int, stride: int = 1) -> nn.Conv2d:

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fscil.engine import processes
+from fscil import distributed
 
 PLAIN = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
@@ -17,7 +17,7 @@ class SharedBatchNorm(nn.SyncBatchNorm):
     """torch's SyncBatchNorm, and the same for the CPU, where torch has none."""
 
     def forward(self, input: Tensor) -> Tensor:
-        if input.is_cuda or not self.training or processes.world() == 1:
+        if input.is_cuda or not self.training or distributed.world_size() == 1:
             return super().forward(input)
         mean, variance, n = moments(input.detach())
         if self.track_running_stats:
@@ -41,7 +41,7 @@ def moments(x: Tensor) -> tuple[Tensor, Tensor, int]:
     """Mean and (biased) variance of each channel over all processes [channels], and how many numbers went into them."""
     means, variances = torch.batch_norm_update_stats(x, None, None, 0)  # many times faster than torch.var_mean
     count = means.new_tensor([x.numel() // x.shape[1]])
-    every = processes.from_all(torch.cat([means, variances, count]).double())
+    every = distributed.all_gather(torch.cat([means, variances, count]).double())
     means, variances, counts = every.split([x.shape[1], x.shape[1], 1], 1)  # a row per process
     n = counts.sum()
     mean = (counts * means).sum(0) / n
@@ -69,7 +69,7 @@ class _Normalise(torch.autograd.Function):
         _, sum_gx, sum_g = torch.ops.aten.native_batch_norm_backward(
             g, x, weight, None, None, mean, inverse_std, True, ctx.eps, [False, True, True]
         )
-        mean_gx, mean_g = processes.summed(torch.stack([sum_gx, sum_g])) / ctx.n
+        mean_gx, mean_g = distributed.all_reduce(torch.stack([sum_gx, sum_g])) / ctx.n
         of_g = weight * inverse_std
         of_x = -of_g * inverse_std * mean_gx
         constant = -of_g * mean_g - of_x * mean

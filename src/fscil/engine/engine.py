@@ -12,10 +12,10 @@ import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from fscil.engine import processes
-from fscil.engine.ahead import Ahead
+from fscil import distributed
 from fscil.engine.checkpoint import load_tensors, save_tensors
 from fscil.engine.metrics_log import MetricsLog
+from fscil.engine.prefetch import Prefetcher
 from fscil.engine.seeds import seed_for
 from fscil.engine.stage import Stage
 from fscil.engine.stepper import Stepper
@@ -44,7 +44,7 @@ class Engine:
     captured: list[bool] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        if not processes.leads():
+        if not distributed.is_rank_zero():
             self.folder = None
         self.log = MetricsLog(self.folder / "metrics.jsonl" if self.folder else None)
 
@@ -56,7 +56,7 @@ class Engine:
         path = self.checkpoint_path(stage.name)
         stepper: Stepper | None = None
         first, spent, captured = 0, 0.0, True
-        held = processes.from_first(lambda: (path, *load_tensors(path)) if path and path.exists() else None)
+        held = distributed.broadcast(lambda: (path, *load_tensors(path)) if path and path.exists() else None)
         if held:
             source, tensors, about = held
             stepper = Stepper(stage, self.device, self.capture)
@@ -71,19 +71,19 @@ class Engine:
                 self._finish(stage.name, spent, captured)
                 return
         stepper = stepper or Stepper(stage, self.device, self.capture)
-        processes.spread(stage.module)
+        distributed.broadcast_module(stage.module)
         name = self.scope + stage.name
         self.log.rewind(name, first)
 
-        ahead = Ahead(stage, self.device)
+        prefetcher = Prefetcher(stage, self.device)
         started = saved = time.perf_counter()
         with self._progress() as progress:
             bar = progress.add_task(name, total=stage.segments, completed=first)
             for segment in range(first, stage.segments):
                 torch.manual_seed(seed_for(self.seed, stage.name, segment))  # dropout; the data has its own generators
-                loss = stepper.run_segment(segment, ahead.take(segment))
-                ahead.start(segment + 1)
-                mean_loss = float(processes.settled(loss))  # here the host waits for the device, and nowhere else
+                loss = stepper.run_segment(segment, prefetcher.take(segment))
+                prefetcher.start(segment + 1)
+                mean_loss = float(distributed.wait_for(loss))  # here the host waits for the device, and nowhere else
                 if not math.isfinite(mean_loss):
                     raise UserError(
                         f"{stage.name} diverged in segment {segment + 1} (loss {mean_loss}); lower the learning rate"

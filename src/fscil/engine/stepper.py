@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fscil.engine import processes
+from fscil import distributed
 from fscil.engine.stage import Stage
 
 
@@ -78,7 +78,7 @@ class Stepper:
         self.optimiser.zero_grad(set_to_none=True)
         loss = self.stage.loss(batch)
         loss.backward()
-        processes.average_gradients(self._parameters())
+        distributed.average_gradients(self._parameters())
         self.optimiser.step()
         self.loss_sum += loss.detach()
 
@@ -100,14 +100,14 @@ class Stepper:
             graph = torch.cuda.CUDAGraph()
             failure = None
             # NCCL has a thread of its own, which may go on asking CUDA about earlier steps meanwhile
-            mode = "global" if processes.alone() else "thread_local"
+            mode = "global" if distributed.is_single_process() else "thread_local"
             try:
                 with torch.cuda.graph(graph, capture_error_mode=mode):
                     self._counted_step()
             except RuntimeError as error:
                 failure = str(error)
             # of several processes all replay, or none: NCCL's exchanges must be captured everywhere or nowhere
-            if failures := [each for each in processes.told_by_all(failure) if each is not None]:
+            if failures := [each for each in distributed.all_gather_objects(failure) if each is not None]:
                 warnings.warn(
                     f"{self.stage.name}: the step could not be captured, going on without: {failures[0]}", stacklevel=2
                 )

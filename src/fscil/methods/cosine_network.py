@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fscil import distributed
 from fscil.encoders import Encoder
-from fscil.engine import processes
 from fscil.errors import UserError
 from fscil.images import Images, subset
 
@@ -35,7 +35,7 @@ class CosineNetwork(nn.Module):
 
     def embed(self, images: Images) -> Tensor:
         """phi(x) of any number of images, without gradients and in evaluation mode; shared by all processes."""
-        return processes.in_shares(len(images), lambda mine: self.embed_here(subset(images, mine)))
+        return distributed.map_shards(len(images), lambda mine: self.embed_here(subset(images, mine)))
 
     def embed_here(self, images: Images) -> Tensor:
         """The same, all of it in this process."""

@@ -17,15 +17,16 @@ from filelock import FileLock
 from torch import Tensor, nn
 
 import fscil
-from fscil.engine import Engine, processes
+from fscil import distributed
+from fscil.engine import Engine
 from fscil.engine.checkpoint import load_tensors, save_tensors
 from fscil.errors import UserError
 from fscil.methods.method import Context
 
 # what decides about the weights that come out of pre-training
 CODE = (
-    "encoders", "augment", "engine", "datasets/decode.py", "images.py", "reading.py", "methods/pretrain.py",
-    "methods/cosine_network.py",
+    "encoders", "kernels", "augment", "distributed", "engine", "datasets/decode.py", "images.py", "reading.py",
+    "methods/pretrain.py", "methods/cosine_network.py",
 )  # fmt: skip
 
 
@@ -67,10 +68,10 @@ class Entry:
 
     def load(self, network: nn.Module) -> bool:
         """Fill the network if the cache has it; the stage then counts with its original seconds."""
-        about = processes.from_first(lambda: self.read_into(network))
+        about = distributed.broadcast(lambda: self.read_into(network))
         if about is None:
             return False
-        processes.spread(network)
+        distributed.broadcast_module(network)
         self.engine.seconds["pretrain"] = {"seconds": about["seconds"], "cached": True}
         self.engine.captured.append(about["captured"])
         return True
@@ -90,7 +91,7 @@ class Entry:
         return found
 
     def save(self, network: nn.Module) -> None:
-        if not processes.leads():
+        if not distributed.is_rank_zero():
             return
         about = {"seconds": self.engine.seconds["pretrain"]["seconds"], "captured": self.engine.captured[-1]}
         try:
@@ -118,8 +119,8 @@ def entry(settings: dict[str, Any], context: Context) -> Iterator[Entry]:
     lock = FileLock(path.with_suffix(".lock"))
     answer, seconds = "wait", 0.0
     while answer == "wait":  # other processes of this run hear so now and then, lest they take the first for dead
-        answer = processes.from_first(partial(take, lock, context.engine, seconds))
-        seconds = 60 if processes.alone() else min(60, processes.patience().total_seconds() / 2)
+        answer = distributed.broadcast(partial(take, lock, context.engine, seconds))
+        seconds = 60 if distributed.is_single_process() else min(60, distributed.timeout().total_seconds() / 2)
     if answer == "no":
         yield NoEntry(path, context.engine)
         return

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fscil.augment import Augment, keys_for
 from fscil.benchmark import Session
-from fscil.engine.processes import check_step, in_shares, share
+from fscil.distributed import check_step_size, map_shards, shard
 from fscil.engine.stage import Batch
 from fscil.episodes import FakeTasks, TaskShape, class_members, sample_fake_tasks
 from fscil.errors import UserError
@@ -24,7 +24,7 @@ def check_tasks(shape: TaskShape, counts: Tensor, encoder_learns: bool) -> None:
     """Refuse shapes that the base session cannot give; counts: images of each base class."""
     shape.check(counts)
     if encoder_learns:
-        check_step(sum(sizes(shape, len(counts))), "a fake task", "raise fake_way, fake_shot or fake_queries")
+        check_step_size(sum(sizes(shape, len(counts))), "a fake task", "raise fake_way, fake_shot or fake_queries")
     # h images of each parent make h * h different blends, so the root is enough
     half, needed = int(counts.min()) // 2, max(shape.queries, math.isqrt(shape.shot + shape.queries - 1) + 1, 2)
     if shape.mixed and not encoder_learns and half < needed:
@@ -73,7 +73,7 @@ def task_images(tasks: FakeTasks, session: Session, augmentation: Augment, seed:
     parts = [tasks.supports.flatten(1, 3)]  # each [steps, items, parents]
     for old, new in zip(tasks.old_queries, tasks.new_queries, strict=True):
         parts += [old.flatten(1)[:, :, None], new.flatten(1, 2)]
-    mine = share(sum(part.shape[1] for part in parts))
+    mine = shard(sum(part.shape[1] for part in parts))
     pictures, first, taken = [], 0, 0
     for part in parts:
         here = slice(max(mine.start - first, 0), max(mine.stop - first, 0))
@@ -128,7 +128,7 @@ class EmbeddingTasks:
             parts = zip(in_parts(session.images, embedded[mine], CHUNK), keys[mine].split(CHUNK), strict=True)
             return torch.cat([embed(augmentation(part, its_keys)) for part, its_keys in parts])
 
-        self.embeddings = in_shares(len(keys), embed_share)
+        self.embeddings = map_shards(len(keys), embed_share)
 
     def _encode_pool(
         self, session: Session, members: Tensor, half: Tensor, augmentation: Augment, embed: Embed, seed: int
@@ -160,7 +160,7 @@ class EmbeddingTasks:
             parts = zip(index[mine].split(CHUNK), keys[mine].split(CHUNK), strict=True)
             return torch.cat([encode(*both) for both in parts])
 
-        return in_shares(len(index), encode_share).unflatten(0, (pool, blends))
+        return map_shards(len(index), encode_share).unflatten(0, (pool, blends))
 
     def sample(self, steps: int, seed: int) -> Batch:
         generator = torch.Generator(self.members.device).manual_seed(seed)

@@ -12,8 +12,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from fscil import distributed
 from fscil.benchmark import Session
-from fscil.engine import Stage, processes, seed_for
+from fscil.engine import Stage, seed_for
 from fscil.engine.schedule import decay_at
 from fscil.engine.stage import Batch, ParameterGroup, steps_at_once
 from fscil.images import Images
@@ -89,4 +90,4 @@ class Finetune(Method):
 def check_session(session: Session) -> None:
     """All its images are one step, whatever the batch size of pre-training."""
     remedy = "raise way or shot, since finetuning takes a session as one step"
-    processes.check_step(len(session.labels), "a session", remedy)
+    distributed.check_step_size(len(session.labels), "a session", remedy)

@@ -13,10 +13,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fscil import distributed
 from fscil.augment import Augment
 from fscil.benchmark import Session
 from fscil.calibrators import Transformer
-from fscil.engine import Stage, processes, seed_for
+from fscil.engine import Stage, seed_for
 from fscil.engine.schedule import decay_every
 from fscil.engine.stage import Batch, ParameterGroup, steps_at_once
 from fscil.episodes import TaskShape, class_members
@@ -202,7 +203,7 @@ class Limit(PrototypeMethod):
 
         def loss(batch: Batch) -> Tensor:
             if "images" in batch:
-                embeddings = processes.gathered(network(batch["images"]), sum(parts))
+                embeddings = distributed.all_gather_shards(network(batch["images"]), sum(parts))
             else:
                 embeddings = batch["embeddings"]
             supports, *queries = embeddings.split(parts)
@@ -237,7 +238,7 @@ class Limit(PrototypeMethod):
 
         def loss(batch: Batch) -> Tensor:
             with torch.no_grad():
-                embeddings = processes.gathered(network(batch["images"]), len(batch["labels"]))
+                embeddings = distributed.all_gather_shards(network(batch["images"]), len(batch["labels"]))
             return F.cross_entropy(network.calibrator(network.rows, embeddings), batch["labels"])
 
         return prepare, loss

@@ -11,12 +11,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fscil import augment, encoders
+from fscil import augment, distributed, encoders
 from fscil.benchmark import Session
-from fscil.engine import Stage, processes, seed_for
+from fscil.engine import Stage, seed_for
 from fscil.engine.schedule import cosine
 from fscil.engine.stage import Batch, ParameterGroup, steps_at_once
-from fscil.images import announce, pixels, sent
+from fscil.images import pixels, prefetch, to_device
 from fscil.methods import encoder_cache
 from fscil.methods.cosine_network import CosineNetwork, cosine_logits
 from fscil.methods.method import Context
@@ -51,8 +51,8 @@ def steps_of_epoch(session: Session, batch: int) -> int:
 
 def check_batch(session: Session, batch: int) -> None:
     """Refuse batches that are too small for the processes; the session's images may be fewer than a batch."""
-    few = len(session.labels) < min(batch, processes.world())
-    processes.check_step(
+    few = len(session.labels) < min(batch, distributed.world_size())
+    distributed.check_step_size(
         min(batch, len(session.labels)),
         "a base session" if few else "a batch",
         "give it more images" if few else "raise batch",
@@ -85,13 +85,13 @@ def augmented(session: Session, items: Items, augmentation: augment.Augment, fol
     are asked for next are read while these are augmented and learned from.
     """
     order, keys = items
-    share = processes.share(order.shape[1])
+    share = distributed.shard(order.shape[1])
     mine = order[:, share]
     images = pixels(session.images, mine.flatten())
     if following is not None:
-        announce(session.images, following[0][:, share].flatten())
+        prefetch(session.images, following[0][:, share].flatten())
     images = augmentation(images, keys[:, share].flatten()).unflatten(0, mine.shape)
-    return {"images": images, "labels": session.labels[sent(order, session.labels.device)]}
+    return {"images": images, "labels": session.labels[to_device(order, session.labels.device)]}
 
 
 def steps_of_segment(session: Session, batch: int, most_bytes: int) -> int:
@@ -108,7 +108,7 @@ def build_augmentation(settings: PretrainSettings, name: str, size: int) -> augm
 
 def cosine_loss(network: CosineNetwork, batch: Batch, scale: float) -> Tensor:
     """Cross-entropy over cosine logits among all rows."""
-    embeddings = processes.gathered(network.encoder(batch["images"]), len(batch["labels"]))
+    embeddings = distributed.all_gather_shards(network.encoder(batch["images"]), len(batch["labels"]))
     return F.cross_entropy(cosine_logits(embeddings, network.rows, scale), batch["labels"])
 
 

@@ -18,6 +18,11 @@ def names() -> dict[str, str]:
 
 
 def reproduce(
-    name: str, seeds: Sequence[int], overrides: Sequence[str], where: runs.Where, out: Console, progress: Console
+    name: str,
+    seeds: Sequence[int],
+    overrides: Sequence[str],
+    where: runs.RunEnvironment,
+    out: Console,
+    progress: Console,
 ) -> None:
     TABLES[choose(name, TABLES, "table or figure")].reproduce(seeds, overrides, where, out, progress)

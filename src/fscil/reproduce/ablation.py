@@ -33,7 +33,7 @@ ROWS: dict[str, tuple[str, list[str]]] = {
 
 
 def reproduce(
-    seeds: Sequence[int], overrides: Sequence[str], where: runs.Where, out: Console, progress: Console
+    seeds: Sequence[int], overrides: Sequence[str], where: runs.RunEnvironment, out: Console, progress: Console
 ) -> None:
     check_overrides([method for method, _ in ROWS.values()], "cifar100", overrides)
     own = {split_override(setting)[0] for setting in ROWS["meta-c"][1]}  # what holds for all rows with calibration

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from cli_process import TWO_PROCESSES, fscil_process
-from fscil.engine import processes
-from fscil.engine.launch import LostContact
+from fscil import distributed
+from fscil.errors import LostContact
 
 
 def test_a_refused_run_is_one_line_and_exit_code_2_in_every_process(tmp_path: Path) -> None:
@@ -23,11 +23,11 @@ def test_a_refused_run_is_one_line_and_exit_code_2_in_every_process(tmp_path: Pa
 def test_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FSCIL_TIMEOUT", "1")
     with pytest.raises(LostContact, match=r"process 0 lost contact .*nothing came in the 1 s of FSCIL_TIMEOUT"):
-        processes.wait_until(lambda: False)
+        distributed.poll(lambda: False)
 
 
 def test_what_comes_in_time_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FSCIL_TIMEOUT", "60")
     answers = iter([False, False, True])
-    processes.wait_until(lambda: next(answers))
+    distributed.poll(lambda: next(answers))
     assert not list(answers)

@@ -10,9 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fscil import encoders
-from fscil.encoders import triton_kernels
-from fscil.encoders.fused_norm import _NormReLU, can_fuse
-from fscil.encoders.thin_convolution import SUMMED, convolve, weight_gradient
+from fscil.kernels import triton as triton_kernels
+from fscil.kernels.fused_norm import _NormReLU, can_fuse
+from fscil.kernels.thin_convolution import SUMMED, convolve, weight_gradient
 
 triton = pytest.importorskip("triton", reason="needs Triton")
 pytestmark = pytest.mark.skipif(
@@ -28,7 +28,7 @@ HALF = torch.bfloat16 if DEVICE == "cuda" else torch.float16  # Triton's interpr
 def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """The interpreter is slow; a compiled kernel's constants cannot be changed."""
     if DEVICE == "cpu":
-        kernels = triton_kernels.norm_kernels
+        kernels = triton_kernels.norm
         monkeypatch.setattr(kernels, "ROWS", type(kernels.ROWS)(16))
         monkeypatch.setattr(kernels, "PARTS", type(kernels.PARTS)(4))
 
@@ -165,7 +165,7 @@ def test_a_broken_triton_is_told_and_done_without(monkeypatch: pytest.MonkeyPatc
         def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
             raise RuntimeError("Failed to find C compiler")
 
-    monkeypatch.setattr(triton_kernels.norm_kernels, "total", Broken())
+    monkeypatch.setattr(triton_kernels.norm, "total", Broken())
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     with pytest.warns(UserWarning, match="Triton does not work here: Failed to find C compiler"):

@@ -8,12 +8,12 @@ from typing import Any
 
 import torch
 
-conv_kernels: Any
-norm_kernels: Any
+conv: Any
+norm: Any
 try:
-    from fscil.encoders import conv_kernels, norm_kernels
+    from fscil.kernels import conv, norm
 except ImportError:
-    conv_kernels = norm_kernels = None
+    conv = norm = None
 
 
 # of every launch; unset, Triton warns and will change its mind
@@ -28,14 +28,14 @@ def usable(device: torch.device) -> bool:
 @cache
 def works(device: torch.device) -> bool:
     """Whether Triton can compile for this device and run there; if not, that is said once."""
-    if norm_kernels is None or torch.version.cuda is None or torch.cuda.get_device_capability(device) < (8, 0):
+    if norm is None or torch.version.cuda is None or torch.cuda.get_device_capability(device) < (8, 0):
         return False
     x, weight = torch.zeros(8 * 8, 16, device=device).bfloat16(), torch.zeros(16 * 9, 16, device=device).bfloat16()
     partial = torch.zeros(2, 16, 9, 16, device=device)
     try:
-        norm_kernels.total[1,](partial, partial[0], partial[1], 16, 1, num_warps=16, **OPTIONS)
-        conv_kernels.convolve[1,](x, weight, x, 64, 8, 8, 16, False, **OPTIONS)
-        conv_kernels.weight_gradient[3,](x, x, partial, 64, 8, 8, 1, 16, num_stages=2, **OPTIONS)
+        norm.total[1,](partial, partial[0], partial[1], 16, 1, num_warps=16, **OPTIONS)
+        conv.convolve[1,](x, weight, x, 64, 8, 8, 16, False, **OPTIONS)
+        conv.weight_gradient[3,](x, x, partial, 64, 8, 8, 1, 16, num_stages=2, **OPTIONS)
     except Exception as error:  # whatever Triton, its compilers or the driver may raise
         warnings.warn(f"training is slower than it could be, since Triton does not work here: {error}", stacklevel=2)
         return False

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fscil.encoders import triton_kernels
-from fscil.encoders.triton_kernels import OPTIONS
-from fscil.encoders.triton_kernels import conv_kernels as kernels
+from fscil.kernels import triton as triton_kernels
+from fscil.kernels.triton import OPTIONS
+from fscil.kernels.triton import conv as kernels
 
 # numbers of channels for which these kernels are faster than cuDNN's
 CONVOLVED, SUMMED = (16,), (16, 32)

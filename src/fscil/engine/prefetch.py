@@ -10,8 +10,8 @@ from torch import Tensor
 from fscil.engine.stage import Stage
 
 
-class Ahead:
-    """Prepares one segment ahead, in a stream of its own; on a CPU, where that gains nothing, when it is asked for."""
+class Prefetcher:
+    """Prepares the next segment in a stream of its own; on a CPU, where that gains nothing, when it is asked for."""
 
     def __init__(self, stage: Stage, device: torch.device) -> None:
         self.stage = stage

@@ -15,38 +15,33 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from fscil.engine.launch import alone, contact, leads, lost, patience, rank, world
+from fscil.distributed.launch import contact, is_rank_zero, is_single_process, lost, rank, timeout, world_size
 from fscil.errors import UserError
-
-__all__ = [
-    "agree", "alone", "average_gradients", "check_step", "from_all", "from_first", "gathered", "in_shares", "leads",
-    "patience", "rank", "settled", "share", "spread", "summed", "told_by_all", "wait_until", "world",
-]  # fmt: skip
 
 T = TypeVar("T")
 
 
-def check_step(n: int, what: str, remedy: str) -> None:
+def check_step_size(n: int, what: str, remedy: str) -> None:
     """Refuse steps of so few images that a process would have none."""
-    if n < world():
-        raise UserError(f"{what} of {n} images cannot be shared by {world()} processes; start fewer, or {remedy}")
+    if n < world_size():
+        raise UserError(f"{what} of {n} images cannot be shared by {world_size()} processes; start fewer, or {remedy}")
 
 
-def share(n: int, of: int | None = None) -> slice:
+def shard(n: int, of: int | None = None) -> slice:
     """Which of a step's n images a process (this one, unless told) encodes; shares differ by one image at most."""
-    check_step(n, "a step", "take more images a step")
+    check_step_size(n, "a step", "take more images a step")
     of = rank() if of is None else of
-    return slice(n * of // world(), n * (of + 1) // world())
+    return slice(n * of // world_size(), n * (of + 1) // world_size())
 
 
-def gathered(embeddings: Tensor, n: int) -> Tensor:
+def all_gather_shards(embeddings: Tensor, n: int) -> Tensor:
     """This process's share of n embeddings [share, d] -> those of all processes, in order [n, d]."""
-    return embeddings if alone() else _Gather.apply(embeddings, n)
+    return embeddings if is_single_process() else _Gather.apply(embeddings, n)
 
 
-def in_shares(n: int, embed: Callable[[slice], Tensor]) -> Tensor:
+def map_shards(n: int, embed: Callable[[slice], Tensor]) -> Tensor:
     """Embeddings [n, d] of n images, of which each process embeds its share (all of them, where there are too few)."""
-    return embed(slice(n)) if n < world() else gathered(embed(share(n)), n)
+    return embed(slice(n)) if n < world_size() else all_gather_shards(embed(shard(n)), n)
 
 
 class _Gather(torch.autograd.Function):
@@ -59,27 +54,27 @@ class _Gather(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, embeddings: Tensor, n: int) -> Tensor:
         ctx.n = n
-        shares = [share(n, each) for each in range(world())]
+        shares = [shard(n, each) for each in range(world_size())]
         most = max(each.stop - each.start for each in shares)
         padded = embeddings.new_zeros(most, *embeddings.shape[1:])
         padded[: len(embeddings)] = embeddings
-        parts = from_all(padded)
+        parts = all_gather(padded)
         return torch.cat([part[: each.stop - each.start] for part, each in zip(parts, shares, strict=True)])
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        return gradients[0][share(ctx.n)] * world(), None
+        return gradients[0][shard(ctx.n)] * world_size(), None
 
 
-def from_all(tensor: Tensor) -> Tensor:
+def all_gather(tensor: Tensor) -> Tensor:
     """Tensors of equal shape [n, ...] from all processes -> [world, n, ...]"""
-    found = tensor.new_empty(world() * len(tensor), *tensor.shape[1:])
+    found = tensor.new_empty(world_size() * len(tensor), *tensor.shape[1:])
     with contact():
         dist.all_gather_into_tensor(found, tensor.contiguous())
-    return found.unflatten(0, (world(), -1))
+    return found.unflatten(0, (world_size(), -1))
 
 
-def summed(tensor: Tensor) -> Tensor:
+def all_reduce(tensor: Tensor) -> Tensor:
     """The sum over all processes, in place."""
     with contact():
         dist.all_reduce(tensor)
@@ -88,29 +83,29 @@ def summed(tensor: Tensor) -> Tensor:
 
 def average_gradients(parameters: Iterable[Tensor]) -> None:
     """The mean over the processes, in one exchange."""
-    if alone():
+    if is_single_process():
         return
     gradients = [p.grad for p in parameters if p.grad is not None]
-    means = summed(torch.cat([gradient.flatten() for gradient in gradients])) / world()
+    means = all_reduce(torch.cat([gradient.flatten() for gradient in gradients])) / world_size()
     for gradient, mean in zip(gradients, means.split([g.numel() for g in gradients]), strict=True):
         gradient.copy_(mean.view(gradient.shape))
 
 
-def settled(tensor: Tensor) -> Tensor:
+def wait_for(tensor: Tensor) -> Tensor:
     """Wait for a tensor on the GPU in Python: a wait inside CUDA for a process that is gone could not be ended.
 
     Nor would NCCL end it where the other one hangs: it does not watch over exchanges inside a captured step.
     """
-    if not alone() and tensor.is_cuda:
+    if not is_single_process() and tensor.is_cuda:
         reached = torch.cuda.Event()
         reached.record()
-        wait_until(reached.query)
+        poll(reached.query)
     return tensor
 
 
-def wait_until(done: Callable[[], bool]) -> None:
+def poll(done: Callable[[], bool]) -> None:
     """Ask again and again, but not for ever."""
-    seconds = patience().total_seconds()
+    seconds = timeout().total_seconds()
     deadline = time.monotonic() + seconds
     while not done():
         if time.monotonic() > deadline:
@@ -119,12 +114,12 @@ def wait_until(done: Callable[[], bool]) -> None:
 
 
 # -- what process 0 tells --------------------------------------------------------------------------------------------
-def from_first(function: Callable[[], T]) -> T:
+def broadcast(function: Callable[[], T]) -> T:
     """What the function gives in process 0, where alone it is called; its refusal too is everybody's."""
-    if alone():
+    if is_single_process():
         return function()
     told: list[Any] = [None, None]
-    if leads():
+    if is_rank_zero():
         try:
             told[0] = function()
         except UserError as error:
@@ -137,9 +132,9 @@ def from_first(function: Callable[[], T]) -> T:
     return value
 
 
-def spread(module: nn.Module) -> None:
+def broadcast_module(module: nn.Module) -> None:
     """Give all processes the parameters and buffers of process 0."""
-    if alone():
+    if is_single_process():
         return
     for tensor in module.state_dict().values():
         copy = tensor.contiguous()
@@ -148,19 +143,19 @@ def spread(module: nn.Module) -> None:
         tensor.copy_(copy)
 
 
-def told_by_all(value: T) -> list[T]:
+def all_gather_objects(value: T) -> list[T]:
     """The value that each process has, in order."""
-    if alone():
+    if is_single_process():
         return [value]
-    found: list[Any] = [None] * world()
+    found: list[Any] = [None] * world_size()
     with contact():
         dist.all_gather_object(found, value)
     return found
 
 
-def agree(facts: Mapping[str, object]) -> None:
+def check_agreement(facts: Mapping[str, object]) -> None:
     """Refuse to go on where the processes differ in something that must be the same."""
-    first, *others = told_by_all(dict(facts))
+    first, *others = all_gather_objects(dict(facts))
     for number, theirs in enumerate(others, 1):
         for name in (*first, *theirs):
             if theirs.get(name) != first.get(name):

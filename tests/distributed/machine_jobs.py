@@ -18,11 +18,11 @@ from PIL import Image
 from rich.console import Console
 from torch import Tensor
 
-from fscil import augment, encoders, runs
+from fscil import augment, distributed, encoders, runs
 from fscil.benchmark import Session
 from fscil.config import resolve
 from fscil.datasets import folder as photos
-from fscil.engine import Engine, processes
+from fscil.engine import Engine
 from fscil.episodes import TaskShape
 from fscil.images import Source, StreamedImages
 from fscil.methods import Context, encoder_cache
@@ -57,12 +57,12 @@ def change(tree: Path, what: str) -> None:
 def learn_copies(folder: Path) -> dict[str, str]:
     """By way of reading and what is different, how a run was refused."""
     said = {}
-    with chdir(folder / str(processes.rank())):
+    with chdir(folder / str(distributed.rank())):
         for stream in ("never", "always"):
             for other in OTHER_PICTURES:
                 settings = [f"path={other}", "way=1", "shot=2", "size=8", "encoder=small", "epochs=1"]
                 config = resolve("decoupled-cosine", "folder", [*settings, f"stream={stream}"], seed=1)
-                where = runs.Where(torch.device("cpu"), Path(f"run of {other}, {stream}"))
+                where = runs.RunEnvironment(torch.device("cpu"), Path(f"run of {other}, {stream}"))
                 start = lambda c=config, w=where: runs.start(c, w, Console(quiet=True))  # noqa: E731
                 said[f"{stream}, {other}"] = jobs.refusal(start)
     return said
@@ -75,7 +75,7 @@ def wait_for_the_cache(folder: Path) -> list[float]:
     path = folder / "cache" / "encoders" / f"{encoder_cache.key({}, context)}.lock"
     path.parent.mkdir(parents=True, exist_ok=True)
     held, waited, take = FileLock(path), [], encoder_cache.take
-    if processes.leads():
+    if distributed.is_rank_zero():
         held.acquire()
 
     def recorded(lock: FileLock, engine: Engine, seconds: float) -> str:
@@ -144,11 +144,11 @@ SMALL_STEPS = {
 def take_small_steps(folder: Path) -> dict[str, list[str]]:
     """How each is refused, and what has been trained until then."""
     said = {}
-    with chdir(folder / str(processes.rank())):
+    with chdir(folder / str(distributed.rank())):
         for name, (method, settings) in SMALL_STEPS.items():
             more = ["path=nothing", "size=8", "stream=never", "encoder=small", "epochs=1"]
             config = resolve(method, "folder", [*settings, *more], seed=1)
-            where = runs.Where(torch.device("cpu"), Path(f"run of small {name}"))
+            where = runs.RunEnvironment(torch.device("cpu"), Path(f"run of small {name}"))
             start = lambda c=config, w=where: runs.start(c, w, Console(quiet=True))  # noqa: E731
             said[name] = [jobs.refusal(start), *sorted(str(path) for path in where.folder.rglob("*"))]
     return said
@@ -163,4 +163,4 @@ def everything(folder: Path) -> None:
         "read": embed_in_shares(),
         "small steps": take_small_steps(folder),
     }
-    (folder / f"found-{processes.rank()}.json").write_text(json.dumps(found))
+    (folder / f"found-{distributed.rank()}.json").write_text(json.dumps(found))

@@ -17,37 +17,33 @@ from typing import Any, NoReturn
 import torch
 import torch.distributed as dist
 
-from fscil.errors import UserError
+from fscil.errors import LostContact, UserError
 
 # shared by all processes and outliving each of them: who is refused or lost says so here
 _board: Any = None
 
 
-class LostContact(Exception):  # noqa: N818
-    """Another process is gone, or can no longer be reached."""
-
-
-def alone() -> bool:
+def is_single_process() -> bool:
     """Whether this process belongs to no group: there is nothing to exchange, and nobody to wait for."""
     return not (dist.is_available() and dist.is_initialized())
 
 
-def world() -> int:
+def world_size() -> int:
     """How many processes train together."""
-    return 1 if alone() else dist.get_world_size()
+    return 1 if is_single_process() else dist.get_world_size()
 
 
 def rank() -> int:
     """The number of this process among them."""
-    return 0 if alone() else dist.get_rank()
+    return 0 if is_single_process() else dist.get_rank()
 
 
-def leads() -> bool:
+def is_rank_zero() -> bool:
     """Whether this is process 0, which alone reads and writes run folders and the cache, and speaks."""
     return rank() == 0
 
 
-def join(meeting: str = "env://", least: int = 2) -> None:
+def initialise(meeting: str = "env://", least: int = 2) -> None:
     """Meet the other processes, if the environment (torchrun's) says that there are at least so many in all."""
     global _board
     if "RANK" not in os.environ or int(os.environ.get("WORLD_SIZE", "1")) < least:
@@ -55,20 +51,20 @@ def join(meeting: str = "env://", least: int = 2) -> None:
     from torch.distributed.distributed_c10d import PrefixStore  # not part of every build of torch
     from torch.distributed.rendezvous import rendezvous
 
-    timeout = patience()
+    limit = timeout()
     own, count = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     # gloo also beside NCCL: what processes tell each other besides tensors needs no GPU
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo"
     try:
-        _board, own, count = next(rendezvous(meeting, own, count, timeout=timeout))
+        _board, own, count = next(rendezvous(meeting, own, count, timeout=limit))
         group = PrefixStore("group", _board)
-        dist.init_process_group(backend, store=group, rank=own, world_size=count, timeout=timeout)
+        dist.init_process_group(backend, store=group, rank=own, world_size=count, timeout=limit)
     except (RuntimeError, ValueError) as error:
         raise LostContact(f"process {own} could not meet the others ({_cause(error)})") from error
     signal.signal(signal.SIGTERM, _told_to_stop)
 
 
-def patience() -> timedelta:
+def timeout() -> timedelta:
     """How long others are waited for. Who dies is noticed at once, by closed connections; this is for who hangs."""
     named = os.environ.get("FSCIL_TIMEOUT", "600")
     try:
@@ -77,15 +73,15 @@ def patience() -> timedelta:
         raise UserError(f"FSCIL_TIMEOUT={named} is no number of seconds") from None
 
 
-def leave() -> None:
-    if not alone():
+def shut_down() -> None:
+    if not is_single_process():
         gc.collect()  # NCCL waits for every captured step that holds exchanges of its
         dist.destroy_process_group()
 
 
-def own_gpu() -> None:
+def select_gpu() -> None:
     """Every process of a machine takes a GPU of its own."""
-    if alone():
+    if is_single_process():
         return
     own, count = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
     if own >= count:
@@ -98,9 +94,9 @@ def own_gpu() -> None:
 
 # -- who speaks ------------------------------------------------------------------------------------------------------
 @contextmanager
-def quiet_unless_first() -> Iterator[None]:
+def print_on_rank_zero_only() -> Iterator[None]:
     """What all processes would print alike is printed by process 0 alone."""
-    if leads():
+    if is_rank_zero():
         yield
         return
     with (
@@ -111,7 +107,7 @@ def quiet_unless_first() -> Iterator[None]:
         yield
 
 
-def speaks(refusal: str | None = None) -> bool:
+def is_reporter(refusal: str | None = None) -> bool:
     """Whether it is for this process to say why the job ends: the first if it can, else whoever asks first.
 
     A refusal is what the user can put right: the other processes then end with it too.
@@ -122,7 +118,7 @@ def speaks(refusal: str | None = None) -> bool:
     with contextlib.suppress(RuntimeError):  # torchrun itself is gone, and the board with it
         if refusal is not None and not _board.check(["refusal"]):
             _board.set("refusal", refusal)
-        if not leads():
+        if not is_rank_zero():
             with contextlib.suppress(RuntimeError):  # it takes too long: the first process has no reason to speak
                 _board.wait(["spoken"], timedelta(seconds=2))
         return _board.add("spoken", 1) == 1
@@ -163,9 +159,9 @@ def _cause(error: Exception) -> str:
     return re.sub(r"^\[\S+:\d+\]\s*", "", first).split(". ")[0].rstrip(".")
 
 
-def end(code: int) -> NoReturn:
+def exit_process(code: int) -> NoReturn:
     """Leave at once where others may be waiting: taking a group apart can hang when one of its processes is gone."""
-    if alone():
+    if is_single_process():
         sys.exit(code)
     sys.stdout.flush()
     sys.stderr.flush()

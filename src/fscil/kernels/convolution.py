@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from fscil.encoders.thin_convolution import CONVOLVED, SUMMED, convolve, is_thin, weight_gradient
+from fscil.kernels.thin_convolution import CONVOLVED, SUMMED, convolve, is_thin, weight_gradient
 
 
 class Conv2d(nn.Conv2d):

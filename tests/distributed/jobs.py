@@ -14,15 +14,15 @@ from PIL import Image
 from rich.console import Console
 from torch import Tensor, nn
 
-from fscil import encoders, methods, runs
+from fscil import distributed, encoders, methods, runs
 from fscil.benchmark import Session
 from fscil.config import resolve
 from fscil.encoders import Encoder
 from fscil.encoders.shared_norm import share_statistics
-from fscil.engine import Engine, Stage, launch, processes
+from fscil.engine import Engine, Stage
 from fscil.engine.checkpoint import save_tensors
 from fscil.engine.stage import Batch
-from fscil.errors import UserError
+from fscil.errors import LostContact, UserError
 from fscil.methods import Context
 from fscil.settings import make
 
@@ -40,12 +40,12 @@ def _enter(
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(world))
     if device == "cpu":
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    launch.join(f"file://{meeting}", least=1)
+    distributed.initialise(f"file://{meeting}", least=1)
     runs.choose_device(device)
     try:
         function(*arguments)
     finally:
-        launch.leave()
+        distributed.shut_down()
 
 
 # -- training --------------------------------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ def learn(
     method.learn_base(session(range(5), 14, device=device))
     method.learn_session(session(range(5, 6), 3, seed=4, device=device))
     about = {"captured": engine.captured}
-    save_tensors(folder / f"state-{processes.rank()}.safetensors", method.state(), about)
+    save_tensors(folder / f"state-{distributed.rank()}.safetensors", method.state(), about)
 
 
 def in_double(self: Encoder, images: Tensor) -> Tensor:
@@ -159,12 +159,12 @@ def learn_on_gpus(folder: Path) -> None:
 
 def wait_for_a_hanging_gpu(folder: Path) -> None:
     """A tensor that comes in time, then one that does not: the GPU is busy for many seconds."""
-    processes.settled(torch.zeros(1, device="cuda"))
+    distributed.wait_for(torch.zeros(1, device="cuda"))
     os.environ["FSCIL_TIMEOUT"] = "1"
     torch.cuda._sleep(2 * 10**10)
     try:
-        processes.settled(torch.zeros(1, device="cuda"))
-    except launch.LostContact as error:
+        distributed.wait_for(torch.zeros(1, device="cuda"))
+    except LostContact as error:
         (folder / "said").write_text(str(error))
 
 
@@ -191,7 +191,7 @@ def normalise(which: str, dtype: torch.dtype) -> dict[str, Tensor]:
     net = nn.Sequential(NORMS[which]()).to(dtype)
     for p in net.parameters():
         nn.init.normal_(p, generator=generator)
-    if processes.world() > 1:
+    if distributed.world_size() > 1:
         share_statistics(net)
     shape = (7, 3) if which == "1d" else (7, 3, 4, 2)
     found: dict[str, Tensor] = {}
@@ -199,9 +199,9 @@ def normalise(which: str, dtype: torch.dtype) -> dict[str, Tensor]:
         net.train(step < 2)
         x = (5 + 2 * torch.randn(shape, generator=generator, dtype=dtype)).requires_grad_()
         target = torch.randn(shape, generator=generator, dtype=dtype)
-        y = processes.gathered(net(x[processes.share(7)]), 7)
+        y = distributed.all_gather_shards(net(x[distributed.shard(7)]), 7)
         ((y - target) ** 3).mean().backward()
-        processes.average_gradients([x, *net.parameters()])
+        distributed.average_gradients([x, *net.parameters()])
         found |= {f"{step} y": y.detach(), f"{step} dx": x.grad.clone()}
         found |= {f"{step} d{name}": p.grad.clone() for name, p in net.named_parameters()}
         found |= {f"{step} {name}": tensor.clone() for name, tensor in net.state_dict().items()}
@@ -211,13 +211,13 @@ def normalise(which: str, dtype: torch.dtype) -> dict[str, Tensor]:
 # -- runs ------------------------------------------------------------------------------------------------------------
 def run(folder: Path) -> None:
     """A run of the embedded digits, whose folder and cache are other ones in every process."""
-    own = folder / str(processes.rank())
+    own = folder / str(distributed.rank())
     os.environ["FSCIL_CACHE"] = str(own / "cache")
     config = resolve("decoupled-cosine", "digits", ["epochs=1", "encoder=small"], seed=1)
     for name in ("first", "again"):
-        where = runs.Where(torch.device("cpu"), own / name, checkpoint_seconds=0.0)
+        where = runs.RunEnvironment(torch.device("cpu"), own / name, checkpoint_seconds=0.0)
         result = runs.start(config, where, Console(quiet=True))
-        (folder / f"{name}-{processes.rank()}.json").write_text(json.dumps(vars(result)))
+        (folder / f"{name}-{distributed.rank()}.json").write_text(json.dumps(vars(result)))
 
 
 def write_photos(folder: Path) -> None:
@@ -235,7 +235,7 @@ def learn_photos(folder: Path, stream: str) -> None:
     os.chdir(folder)
     settings = ["path=photos", "way=1", "shot=2", "size=8", f"stream={stream}", "encoder=small", "epochs=2", "lr=5e-4"]
     config = resolve("decoupled-cosine", "folder", settings, seed=1)
-    runs.start(config, runs.Where(torch.device("cpu"), Path("run")), Console(quiet=True))
+    runs.start(config, runs.RunEnvironment(torch.device("cpu"), Path("run")), Console(quiet=True))
     os.chdir(here)
 
 
@@ -249,14 +249,14 @@ def refusal(function: Callable[[], object]) -> str:
 
 def refuse(folder: Path) -> None:
     """What the processes say when they cannot go on together; rank 0 holds a run, rank 1 other data."""
-    own, rank = folder / str(processes.rank()), processes.rank()
+    own, rank = folder / str(distributed.rank()), distributed.rank()
     config = resolve("decoupled-cosine", "digits", [f"epochs={rank + 1}"], seed=1)
     quiet = Console(quiet=True)
-    where = runs.Where(torch.device("cpu"), own / "first")
+    where = runs.RunEnvironment(torch.device("cpu"), own / "first")
     said = {
         "taken": refusal(lambda: runs.start(config, where, quiet)),
         "differing": refusal(lambda: runs.start(config, replace(where, folder=own / "differing"), quiet)),
-        "small batch": refusal(lambda: processes.share(1)),
+        "small batch": refusal(lambda: distributed.shard(1)),
     }
     (folder / f"said-{rank}.json").write_text(json.dumps(said))
 
@@ -270,7 +270,7 @@ def everything(folder: Path) -> None:
     learn_until_the_power_fails(folder / "stopped by two")
     norms = {which: normalise(which, torch.float64) for which in NORMS}
     tensors = {f"{which} {name}": tensor for which, found in norms.items() for name, tensor in found.items()}
-    save_tensors(folder / f"norms-{processes.rank()}.safetensors", tensors, {})
-    learn_photos(folder / f"photos of {processes.rank()}", "always")
+    save_tensors(folder / f"norms-{distributed.rank()}.safetensors", tensors, {})
+    learn_photos(folder / f"photos of {distributed.rank()}", "always")
     run(folder / "runs")
     refuse(folder / "runs")

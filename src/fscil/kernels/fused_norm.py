@@ -16,9 +16,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from fscil.encoders import triton_kernels
-from fscil.encoders.triton_kernels import OPTIONS
-from fscil.encoders.triton_kernels import norm_kernels as kernels
+from fscil.kernels import triton as triton_kernels
+from fscil.kernels.triton import OPTIONS
+from fscil.kernels.triton import norm as kernels
 
 
 def norm_relu(norm: nn.Module, x: Tensor, shortcut: Tensor | None = None) -> Tensor:
