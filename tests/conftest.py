@@ -60,7 +60,6 @@ def build_tiny_benchmark(
         trial=trial,
         mean=(0.5, 0.5, 0.5),
         std=(0.25, 0.25, 0.25),
-        data_checksum="tiny",
     )
 
 

@@ -48,9 +48,9 @@ class Benchmark:
     mean: tuple[float, float, float]  # of the pixels in [0, 1], for normalisation
     std: tuple[float, float, float]
     split_checksum: str  # which item went where
-    data_checksum: str  # what the items are, in the words of the dataset
     pool: Pool  # stays where it was read, whatever device the sessions are on
     warnings: tuple[str, ...] = ()
+    title: str = ""  # what reports call it, where the name says little
 
     def seen(self, i: int) -> int:
         """How many classes have arrived by the end of session i; their labels are 0 .. seen(i) - 1."""
@@ -93,6 +93,13 @@ def checksum(items: Iterable[object]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
+def digest(images: bytes | memoryview, labels: Tensor) -> str:
+    """SHA-256 of images, as images.contents gives them, and labels."""
+    found = hashlib.sha256(images)
+    found.update(labels.cpu().contiguous().numpy().data)
+    return found.hexdigest()
+
+
 def split(
     name: str,
     class_names: Sequence[str],
@@ -108,7 +115,6 @@ def split(
     trial: int = 1,
     mean: tuple[float, float, float],
     std: tuple[float, float, float],
-    data_checksum: str,
     warnings: Sequence[str] = (),
 ) -> Benchmark:
     """Cut a labelled dataset into a base session with all its images and few-shot sessions of ways[i] classes each.
@@ -154,7 +160,6 @@ def split(
         mean=mean,
         std=std,
         split_checksum=split_checksum,
-        data_checksum=data_checksum,
         pool=pool,
         warnings=tuple(warnings),
     )
@@ -213,6 +218,5 @@ def validation_benchmark(benchmark: Benchmark, held_out_share: float = 0.2, tria
         trial=trial,
         mean=benchmark.mean,
         std=benchmark.std,
-        data_checksum=benchmark.data_checksum,
         warnings=benchmark.warnings,
     )

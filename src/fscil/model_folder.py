@@ -5,33 +5,86 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
+from fscil import model as models
 from fscil.config import Config
-from fscil.engine.checkpoint import save_tensors
+from fscil.engine.checkpoint import load_tensors, save_tensors
+from fscil.errors import UserError
 from fscil.files import write_atomically
-from fscil.methods import Method
-from fscil.results import Result, markdown_table
+from fscil.model import Model, ModelSpec
+from fscil.results import Result
+from fscil.tables import markdown_table
+
+FORMAT = 1  # of the folder; raise it with any change that older versions of fscil could not read
 
 
-def save_model(method: Method, config: Config, result: Result, folder: Path) -> None:
-    """The method's state after its last session, with what is needed to use it."""
-    told = {name: getattr(result, name) for name in ("class_names", "classes_per_session", "config_hash")}
-    facts = {**dataclasses.asdict(config), **told}
-    save_tensors(folder / "model.safetensors", method.state(), {"method": config.method})
+def save_model(model: Model, config: Config, result: Result, folder: Path) -> None:
+    """A model after its last session, with all that is needed to use it."""
+    facts = {
+        "format": FORMAT,
+        "model": dataclasses.asdict(model.spec),
+        "class_names": result.class_names,
+        "classes_per_session": result.classes_per_session,
+        "config_hash": result.config_hash,
+        "run": {name: getattr(config, name) for name in ("preset", "method", "benchmark", "seed", "settings", "options")},
+    }
+    save_tensors(folder / "model.safetensors", model.state_dict(), {"format": FORMAT})
     write_atomically(folder / "config.json", (json.dumps(facts, indent=2, ensure_ascii=False) + "\n").encode())
-    write_atomically(folder / "README.md", card(config, result).encode())
+    write_atomically(folder / "README.md", card(config, result, model.spec).encode())
 
 
-def card(config: Config, result: Result) -> str:
+def load_model(folder: Path) -> tuple[Model, list[str]]:
+    """The model in evaluation mode, and its classes' names. Nothing but the folder is needed."""
+    facts = read_facts(folder / "config.json")
+    tensors, _ = load_tensors(folder / "model.safetensors")
+    try:
+        spec, names = ModelSpec.from_json(facts["model"]), facts["class_names"]
+        model = models.build(spec, len(names))
+        model.load_state_dict(tensors)
+    except (KeyError, TypeError, AttributeError, RuntimeError) as error:
+        why = " ".join(str(error).split())[:200]
+        raise UserError(f"{folder} does not fit together ({why}); copy the whole folder again, or train anew") from error
+    return model.requires_grad_(False).eval(), names
+
+
+def read_facts(path: Path) -> dict[str, Any]:
+    try:
+        facts = json.loads(path.read_bytes())
+    except OSError as error:
+        raise UserError(
+            f"cannot read {path}: {error.strerror}; name a model folder, such as the folder `model` of a run"
+        ) from error
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path} is not valid JSON ({error}); copy the whole folder again") from error
+    if not isinstance(facts, dict) or not isinstance(facts.get("format"), int):
+        raise UserError(f"{path} is not a model's configuration; name a model folder, such as `model` of a run")
+    if facts["format"] > FORMAT:
+        raise UserError(f"{path.parent} was written by a newer fscil (format {facts['format']}); update fscil to read it")
+    names = facts.get("class_names")
+    if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
+        raise UserError(f"{path} does not name its classes; copy the whole folder again")
+    return facts
+
+
+def card(config: Config, result: Result, spec: ModelSpec) -> str:
     harmonic = "none" if result.harmonic_mean is None else f"{result.harmonic_mean:.2f}"
+    memory = "" if result.memory == "none" else f"| images kept | {result.exemplars} (memory {result.memory}) |\n"
     return f"""---
 library_name: fscil
 tags: [few-shot-class-incremental-learning, image-classification]
 ---
-# {config.preset} on {result.benchmark}
+# {config.preset} on {result.title or result.benchmark}
 
 A classifier over {len(result.class_names)} classes: {result.classes_per_session[0]} learned from plenty of images,
 {sum(result.classes_per_session[1:])} taught from a few each.
+
+```python
+import fscil
+
+model = fscil.load("PATH OF THIS FOLDER")
+model.predict("photo.jpg")
+```
 
 {markdown_table([result])}
 
@@ -40,7 +93,9 @@ Nothing was selected on test data. {result.note}
 
 | | |
 |---|---|
-| seed | {result.seed} |
+| encoder | {spec.encoder}, weights {spec.weights} |
+| images | resized to {spec.stored_size} pixels a side, of which the central {spec.input_size} are seen |
+{memory}| seed | {result.seed} |
 | split checksum | {result.split_checksum} |
 | configuration | {result.config_hash} |
 | versions | {", ".join(f"{name} {number}" for name, number in result.versions.items())} |

@@ -1,61 +1,153 @@
-"""Drives a method through a benchmark's sessions."""
+"""Drives a method through a benchmark's sessions, and goes on where an interrupted run left off."""
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Iterable, Iterator
+import dataclasses
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from fscil.benchmark import Benchmark
+from fscil.errors import UserError
 from fscil.images import subset
 from fscil.methods import Method
+from fscil.model import ModelSpec
 
-OnSession = Callable[[int, Tensor, Tensor], None]  # session, predictions, labels
+OnSession = Callable[[int, Tensor], None]  # called after every session with its number and its predictions
+BASE, SESSIONS = "base", "sessions"  # checkpoints: after the base session, and after the last one learned
+PREDICTIONS = "predictions."
 
 
-def embed_test_images(method: Method, benchmark: Benchmark) -> Tensor | None:
-    """Embeddings that serve all sessions and all draws of the shots, if the method's encoder stays as it is."""
-    return method.embed(benchmark.test_images) if method.fixed_encoder else None
+def run_protocol(method: Method, benchmark: Benchmark, trials: int, on_session: OnSession) -> dict[int, Tensor]:
+    """Learn and test all sessions: of every trial's draw of the shots 1 .. trials, then, as 0, of the standard draw.
+
+    The base session must have been learned (learn_base). Predictions are labels [sessions, test images], -1 for images of classes that had not arrived yet. All draws start
+    from the same base model. What an interrupted run has finished is not done again.
+    """
+    engine = method.engine
+    base = snapshot(method)
+    found, current, done = resume_sessions(method)
+    engine.log.drop(lambda line: line.get("stage") == "session" and not _is_done(line, found, scope_of(current), done))
+    embeddings = method.embed(benchmark.test_images) if method.fixed_encoder else None
+    at_base = current is None
+    for trial in [*range(1, trials + 1), 0]:
+        if trial in found and trial != current:
+            continue
+        drawn = benchmark.redrawn(trial) if trial else benchmark
+        if trial != current and not at_base:
+            method.load_state(*base)
+        engine.scope, at_base = scope_of(trial), False
+        first, predictions = (done, found[trial]) if trial == current else (0, None)
+
+        def after_session(i: int, predictions: Tensor, trial: int = trial) -> None:
+            on_session(i, predictions[i])
+            if engine.checkpoint_due():
+                save_sessions(method, {**found, trial: predictions}, trial, i + 1)
+
+        found[trial] = run_sessions(method, drawn, after_session, embeddings, first, predictions)
+    engine.scope = ""
+    return found
 
 
 def run_sessions(
-    method: Method, benchmark: Benchmark, on_session: OnSession, embeddings: Tensor | None = None
+    method: Method,
+    benchmark: Benchmark,
+    after_session: OnSession,
+    embeddings: Tensor | None = None,
+    first: int = 0,
+    predictions: Tensor | None = None,
 ) -> Tensor:
     """Learn and test one session after another; the base session must have been learned.
 
-    Returns predicted labels [sessions, test images], -1 for images of classes that had not arrived yet. Embeddings of
-    the test images are computed here, once, unless they are given.
+    With a fixed encoder the embeddings of the test images serve all sessions. Sessions before the first are done.
     """
-    predictions = torch.full((len(benchmark.sessions), len(benchmark.test_labels)), -1)
-    embeddings = embed_test_images(method, benchmark) if embeddings is None else embeddings
+    if predictions is None:
+        predictions = torch.full((len(benchmark.sessions), len(benchmark.test_labels)), -1)
     for i, session in enumerate(benchmark.sessions):
+        if i < first:
+            continue
         if i > 0:
             method.learn_session(session)
+        method.memory.check(benchmark.seen(i))
         seen = benchmark.test_labels < benchmark.seen(i)
         if embeddings is not None:
             logits = method.classify(embeddings[seen])
         else:
             logits = method.logits(subset(benchmark.test_images, seen))
         predictions[i, seen.cpu()] = logits.argmax(1).cpu()
-        on_session(i, predictions[i], benchmark.test_labels)
+        after_session(i, predictions)
     return predictions
 
 
-def run_trials(
-    method: Method,
-    benchmark: Benchmark,
-    trials: Iterable[int],
-    on_session: OnSession,
-    embeddings: Tensor | None = None,
-) -> Iterator[tuple[int, Tensor]]:
-    """The same trained base model on several draws of the shots: yields (trial, predictions)."""
-    embeddings = embed_test_images(method, benchmark) if embeddings is None else embeddings
-    base = copy.deepcopy(method.network)
-    scope = method.engine.scope
-    for trial in trials:
-        method.network = copy.deepcopy(base)
-        method.engine.scope = f"{scope}trial-{trial}-"
-        yield trial, run_sessions(method, benchmark.redrawn(trial), on_session, embeddings)
-    method.network, method.engine.scope = base, scope
+# -- checkpoints -----------------------------------------------------------------------------------------------------
+def learn_base(method: Method, benchmark: Benchmark) -> None:
+    """From its checkpoint, if there is one; that replaces the checkpoints of its stages."""
+    held = method.engine.load_checkpoint(BASE)
+    if held is not None:
+        take_up(method, *held)
+        return
+    method.learn_base(benchmark.sessions[0])
+    method.memory.check(benchmark.seen(0))
+    method.engine.save_checkpoint(BASE, method.state(), facts(method))
+    method.engine.drop_checkpoints(BASE)
+
+
+def save_sessions(method: Method, predictions: dict[int, Tensor], trial: int, done: int) -> None:
+    """The state after so many sessions of a trial; it replaces the checkpoints of the stages before it."""
+    kept = {f"{PREDICTIONS}{each}": rows for each, rows in predictions.items()}
+    about = {**facts(method), "trial": trial, "sessions_done": done}
+    method.engine.save_checkpoint(SESSIONS, {**method.state(), **kept}, about)
+    method.engine.drop_checkpoints(BASE, SESSIONS)
+
+
+def resume_sessions(method: Method) -> tuple[dict[int, Tensor], int | None, int]:
+    """Predictions by trial, the trial that the run was in (None: it is at its base session), its finished sessions."""
+    held = method.engine.load_checkpoint(SESSIONS)
+    if held is None:
+        return {}, None, 0
+    tensors, about = held
+    try:
+        names = [name for name in tensors if name.startswith(PREDICTIONS)]
+        found = {int(name.removeprefix(PREDICTIONS)): tensors.pop(name) for name in names}
+        current, done = int(about["trial"]), int(about["sessions_done"])
+    except (KeyError, ValueError) as error:
+        raise not_ours(method, SESSIONS) from error
+    take_up(method, tensors, about)
+    return found, current, done
+
+
+def snapshot(method: Method) -> tuple[ModelSpec, dict[str, Tensor]]:
+    return method.model.spec, {name: tensor.detach().clone() for name, tensor in method.state().items()}
+
+
+def facts(method: Method) -> dict[str, Any]:
+    engine = method.engine
+    return {"model": dataclasses.asdict(method.model.spec), "seconds": engine.seconds, "captured": engine.captured}
+
+
+def take_up(method: Method, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
+    try:
+        method.load_state(ModelSpec.from_json(about["model"]), tensors)
+        method.engine.seconds.update(about["seconds"])
+        method.engine.captured[:] = about["captured"]
+    except (KeyError, TypeError, RuntimeError) as error:
+        raise not_ours(method, BASE) from error
+
+
+def not_ours(method: Method, name: str) -> UserError:
+    path = method.engine.checkpoint_path(name)
+    return UserError(f"{path} is no checkpoint of this run; delete the folder {path and path.parent} to start again")
+
+
+def scope_of(trial: int | None) -> str:
+    """Stands before the names of a trial's stages."""
+    return f"trial-{trial}-" if trial else ""
+
+
+def _is_done(line: dict[str, Any], found: dict[int, Tensor], current: str, done: int) -> bool:
+    """Whether a session's line in the metrics belongs to what will not happen again."""
+    if line.get("scope") == current:
+        return line.get("segment", 0) < done
+    return line.get("scope") in map(scope_of, found)

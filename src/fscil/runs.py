@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import platform
+import shutil
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,16 +18,16 @@ from torch import Tensor
 
 import fscil
 from fscil import datasets, distributed, methods
-from fscil.benchmark import Benchmark, validation_benchmark
+from fscil.benchmark import Benchmark, digest, validation_benchmark
 from fscil.config import Config, read_config, to_toml
 from fscil.engine import Engine
 from fscil.engine.checkpoint import save_tensors
 from fscil.errors import UserError
 from fscil.files import write_atomically
-from fscil.images import StreamedImages, contents, contents_of_copies
-from fscil.metrics import Summary, summarise
+from fscil.images import StreamedImages, contents_of_copies
+from fscil.metrics import summarise
 from fscil.model_folder import save_model
-from fscil.protocol import embed_test_images, run_sessions, run_trials
+from fscil.protocol import learn_base, run_protocol
 from fscil.report.curve import write_curve
 from fscil.report.html import write_report
 from fscil.results import Result, Trial, read_result, write_result
@@ -41,7 +41,6 @@ class RunEnvironment:
     folder: Path
     root: Path | None = None  # of the datasets
     checkpoint_seconds: float = 20.0
-    command: str = ""
 
 
 def choose_device(name: str | None) -> torch.device:
@@ -55,19 +54,19 @@ def choose_device(name: str | None) -> torch.device:
     return device
 
 
-def start(config: Config, where: RunEnvironment, console: Console) -> Result:
+def start(config: Config, environment: RunEnvironment, console: Console) -> Result:
     """A new run in a folder that holds nothing of another one."""
-    distributed.broadcast(lambda: check_unused(where.folder))
+    distributed.broadcast(lambda: check_unused(environment.folder))
     try:
-        return execute(config, where, console)
+        return execute(config, environment, console)
     except UserError:
         if distributed.is_rank_zero():
-            forget_refused(where.folder)
+            forget_refused(environment.folder)
         raise
 
 
 def check_unused(folder: Path) -> None:
-    if any((folder / part).exists() for part in ("config.toml", "checkpoint", "result.json")):
+    if any((folder / part).exists() for part in ("config.toml", "checkpoint", "result.json", "metrics.jsonl", "model")):
         raise UserError(f"{folder} already holds a run; go on with --resume {folder}, or choose another --out")
 
 
@@ -79,31 +78,32 @@ def forget_refused(folder: Path) -> None:
             folder.rmdir()
 
 
-def resume(where: RunEnvironment, console: Console) -> Result:
+def resume(environment: RunEnvironment, console: Console) -> Result:
     """Finish an interrupted run; a finished one is read, not repeated."""
-    config, result = distributed.broadcast(lambda: read_run(where.folder))
-    return result or execute(config, where, console)
+    config, result = distributed.broadcast(lambda: read_run(environment.folder))
+    return result or execute(config, environment, console)
 
 
 def read_run(folder: Path) -> tuple[Config, Result | None]:
     """What is in a run folder; its leftovers are cleared away if it is to be gone on with."""
     config = read_config(folder / "config.toml")
     if (folder / "result.json").exists():
+        drop_checkpoints(folder)  # in case it was killed between its last two files
         return config, read_result(folder)
     for half_written in folder.rglob(".*.part"):  # when it was killed
         half_written.unlink(missing_ok=True)
     return config, None
 
 
-def finish(config: Config, where: RunEnvironment, console: Console) -> Result:
+def finish(config: Config, environment: RunEnvironment, console: Console) -> Result:
     """Start, go on with, or just read a run, whatever its folder needs; it must be a run of this very configuration."""
-    path = where.folder / "config.toml"
+    path = environment.folder / "config.toml"
     held = distributed.broadcast(lambda: read_config(path).hash if path.exists() else None)
     if held is None:
-        return start(config, where, console)
+        return start(config, environment, console)
     if held != config.hash:
-        raise UserError(f"{where.folder} holds a run with other settings; choose another --out or delete that folder")
-    return resume(where, console)
+        raise UserError(f"{environment.folder} holds a run with other settings; choose another --out or delete that folder")
+    return resume(environment, console)
 
 
 @lru_cache(maxsize=1)
@@ -120,101 +120,121 @@ def load_benchmark(config: Config, root: Path | None) -> Benchmark:
     return benchmark
 
 
-def execute(config: Config, where: RunEnvironment, console: Console) -> Result:
-    """Every process of a run does all of this; the first alone writes."""
+def execute(config: Config, environment: RunEnvironment, console: Console) -> Result:
+    """Every rank of a run does all of this; rank 0 alone writes."""
     started = time.perf_counter()
-    resumed = (where.folder / "checkpoint").exists()
-    run = config.run_settings()
-    benchmark = load_benchmark(config, where.root).to(where.device)
+    folder, run = environment.folder, config.run_settings()
+    resumed = (folder / "checkpoint").exists()
+    benchmark = load_benchmark(config, environment.root).to(environment.device)
     # a run that finds no data leaves nothing behind
-    distributed.broadcast(lambda: write_config(config, where.folder / "config.toml"))
+    distributed.broadcast(lambda: write_config(config, folder / "config.toml"))
     for warning in benchmark.warnings:
         console.print(f"warning: {warning}", highlight=False)
     engine = Engine(
-        device=where.device,
+        device=environment.device,
         seed=config.seed,
-        folder=where.folder,
-        bfloat16=where.device.type == "cuda" and run.precision == "auto",
+        folder=folder,
+        bfloat16=environment.device.type == "cuda" and run.precision == "auto",
         segment_bytes=run.segment_mib * 2**20,
-        checkpoint_seconds=where.checkpoint_seconds,
+        checkpoint_seconds=environment.checkpoint_seconds,
         console=console,
     )
     engine.seconds["read"] = {"seconds": round(time.perf_counter() - started, 3), "cached": False}
-    context = methods.Context(engine, benchmark.mean, benchmark.std, session_checksum(benchmark))
     if distributed.world_size() > 1:
-        distributed.check_agreement(
-            {"configuration": config.hash, "device": where.device.type, **data_facts(benchmark)}
-        )
+        agreed = {"configuration": config.hash, "device": environment.device.type, **data_facts(benchmark)}
+        distributed.check_agreement(agreed)
+    context = methods.Context(engine, benchmark.mean, benchmark.std)
     method = methods.get(config.method)(config.method_settings(), context)
     method.check_sessions(benchmark.sessions)
-    method.learn_base(benchmark.sessions[0])
-
-    evaluation = time.perf_counter()
-    engine.log.rewind("session", -1)
-
-    def on_session(i: int, predictions: Tensor, labels: Tensor) -> None:
-        seen = predictions >= 0
-        accuracy = 100 * float((predictions == labels.cpu())[seen].float().mean())
-        engine.log.write({"stage": "session", "segment": i, "scope": engine.scope, "accuracy": round(accuracy, 3)})
-
-    embeddings = embed_test_images(method, benchmark)
-    trials: list[Trial] = []
-    for trial, predictions in run_trials(method, benchmark, range(1, run.trials + 1), on_session, embeddings):
-        summary = summarise_run(benchmark, predictions)
-        trials.append({"trial": trial, "accuracy": summary["accuracy"], "harmonic_mean": summary["harmonic_mean"]})
-    predictions = run_sessions(method, benchmark, on_session, embeddings)
-    engine.seconds["sessions"] = {"seconds": round(time.perf_counter() - evaluation, 3), "cached": False}
-
-    result = Result(
-        method=config.method,
-        preset=config.preset,
-        benchmark=benchmark.name,
-        augmentation=str(config.settings.get("augmentation", "none")),
-        seed=config.seed,
-        trial=int(config.options.get("trial", 1)),
-        **summarise_run(benchmark, predictions),
-        seconds=engine.seconds,
-        captured=bool(engine.captured) and all(engine.captured),
-        parameters={
-            "inference": sum(p.numel() for p in method.network.parameters()),
-            "training_only": method.training_only_parameters(),
-        },
-        exemplars=method.exemplars_per_class * len(benchmark.class_names),
-        weights="none",
-        warnings=list(benchmark.warnings),
-        note=config.note,
-        config_hash=config.hash,
-        command=where.command,
-        versions=versions(),
-        device=describe(where.device),
-        split_checksum=benchmark.split_checksum,
-        class_names=list(benchmark.class_names),
-        classes_per_session=[len(session.classes) for session in benchmark.sessions],
-        trials=trials,
-    )
-    kept = {"labels": benchmark.test_labels.to(torch.int32), "predictions": predictions.to(torch.int32)}
+    found = learn_and_test(method, benchmark, run.trials)
+    result = summarise_run(config, environment, benchmark, method, found)
 
     def write() -> None:
-        save_tensors(where.folder / "predictions.safetensors", kept, {"benchmark": benchmark.name})
-        save_model(method, config, result, where.folder / "model")
-        write_curve([result], where.folder / "curve.png")
-        write_report([result], where.folder / "report.html")
+        kept = {"labels": benchmark.test_labels.to(torch.int32), "predictions": found[0].to(torch.int32)}
+        save_tensors(folder / "predictions.safetensors", kept, {"benchmark": benchmark.name})
+        save_model(method.model, config, result, folder / "model")
+        write_curve([result], folder / "curve.png")
+        write_report([result], folder / "report.html")
         if not resumed:  # else only part of the time was spent in this process
             engine.seconds["total"] = {"seconds": round(time.perf_counter() - started, 3), "cached": False}
-        write_result(result, where.folder / "result.json")  # last: its presence says that the run is complete
+        write_result(result, folder / "result.json")  # its presence says that the run is complete
+        drop_checkpoints(folder)
 
     distributed.broadcast(write)
     return result
 
 
+def learn_and_test(method: methods.Method, benchmark: Benchmark, trials: int) -> dict[int, Tensor]:
+    """Predictions of every trial and, as 0, of the standard draw; each session's accuracy goes to the metrics."""
+    engine, labels = method.engine, benchmark.test_labels.cpu()
+
+    def on_session(i: int, predictions: Tensor) -> None:
+        seen = predictions >= 0
+        accuracy = 100 * float((predictions == labels)[seen].float().mean())
+        engine.log.write({"stage": "session", "segment": i, "scope": engine.scope, "accuracy": round(accuracy, 3)})
+
+    learn_base(method, benchmark)
+    evaluation = time.perf_counter()
+    found = run_protocol(method, benchmark, trials, on_session)
+    engine.seconds["sessions"] = {"seconds": round(time.perf_counter() - evaluation, 3), "cached": False}
+    return found
+
+
+def summarise_run(
+    config: Config,
+    environment: RunEnvironment,
+    benchmark: Benchmark,
+    method: methods.Method,
+    predictions: dict[int, Tensor],
+) -> Result:
+    engine, labels = method.engine, benchmark.test_labels.cpu().numpy()
+    sizes = [len(session.classes) for session in benchmark.sessions]
+    summaries = {trial: summarise(labels, rows.numpy(), sizes) for trial, rows in predictions.items()}
+    trials: list[Trial] = [
+        {"trial": trial, "accuracy": summary["accuracy"], "harmonic_mean": summary["harmonic_mean"]}
+        for trial, summary in summaries.items()
+        if trial > 0
+    ]
+    return Result(
+        method=config.method,
+        preset=config.preset,
+        benchmark=benchmark.name,
+        title=benchmark.title,
+        augmentation=str(config.settings.get("augmentation", "none")),
+        seed=config.seed,
+        trial=int(config.options.get("trial", 1)),
+        **summaries[0],
+        seconds=engine.seconds,
+        captured=bool(engine.captured) and all(engine.captured),
+        parameters={
+            "inference": sum(p.numel() for p in method.model.parameters()),
+            "training_only": method.training_only_parameters(),
+        },
+        memory=method.memory.budget,
+        exemplars=len(method.memory),
+        weights=method.model.spec.weights,
+        warnings=list(benchmark.warnings),
+        note=config.note,
+        config_hash=config.hash,
+        changed=config.changed,
+        command=config.command,
+        versions=versions(),
+        device=describe(environment.device),
+        split_checksum=benchmark.split_checksum,
+        class_names=list(benchmark.class_names),
+        classes_per_session=sizes,
+        trials=trials,
+    )
+
+
+def drop_checkpoints(folder: Path) -> None:
+    """A finished run is never gone on with, so nothing would read them."""
+    shutil.rmtree(folder / "checkpoint", ignore_errors=True)
+
+
 def write_config(config: Config, path: Path) -> None:
     if not path.exists():
         write_atomically(path, to_toml(config).encode())
-
-
-def summarise_run(benchmark: Benchmark, predictions: Tensor) -> Summary:
-    sizes = [len(session.classes) for session in benchmark.sessions]
-    return summarise(benchmark.test_labels.cpu().numpy(), predictions.numpy(), sizes)
 
 
 def versions() -> dict[str, str]:
@@ -227,17 +247,8 @@ def describe(device: torch.device) -> str:
     return one if distributed.world_size() == 1 else f"{distributed.world_size()} x {one}"
 
 
-def session_checksum(benchmark: Benchmark) -> str:
-    """What the base session is made of, to the pixel or the file: the cache of encoders must not mix two of them up."""
-    base = benchmark.sessions[0]
-    return digest(contents(base.images), base.labels)
-
-
 def data_facts(benchmark: Benchmark) -> dict[str, str]:
-    """What all processes must have alike. Each looks at the images that it has.
-
-    What a dataset says of itself, its data_checksum, may be no more than a recipe, or name the files' time of change.
-    """
+    """What must be the same on all ranks. Each looks at the images that it has."""
     facts = {"split": benchmark.split_checksum}
     images = {f"session {i}": (session.images, session.labels) for i, session in enumerate(benchmark.sessions)}
     images["pool of later classes"] = benchmark.pool.images, benchmark.pool.labels
@@ -248,8 +259,3 @@ def data_facts(benchmark: Benchmark) -> dict[str, str]:
         facts[name] = digest(contents_of_copies(its_images), labels)[:16]
     return facts
 
-
-def digest(images: bytes | memoryview, labels: Tensor) -> str:
-    found = hashlib.sha256(images)
-    found.update(labels.cpu().contiguous().numpy().data)
-    return found.hexdigest()

@@ -68,7 +68,6 @@ def load(options: FolderOptions, root: Path | None = None) -> Benchmark:
         trial=options.trial,
         mean=MEAN,
         std=STD,
-        data_checksum=checksum(facts),
         warnings=_left_out(sorted({item.class_name for item in items} - set(used))),
     )
 

@@ -16,8 +16,7 @@ from torch.nn.functional import affine_grid, grid_sample, interpolate
 
 from fscil.errors import UserError
 
-# How hard the pictures are. Raise RECIPE_VERSION with any change to how they are drawn.
-RECIPE_VERSION = 2
+# How hard the pictures are.
 ROTATION = 25.0  # degrees, either way
 SHEAR = 0.3
 SCALE = (0.7, 1.2)  # of a character that fills two thirds of the picture
@@ -55,16 +54,6 @@ COLUMNS: tuple[str, ...] = (
 
 def faces_of(script: str) -> tuple[str, ...]:
     return WIDE_FACES + NARROW_FACES if script in NARROW_SCRIPTS else WIDE_FACES
-
-
-def recipe() -> list[str]:
-    """Everything that the pictures are made of, but for the versions of FreeType and the rest, as lines of text."""
-    lines = [f"version {RECIPE_VERSION}", f"faces {WIDE_FACES} {NARROW_FACES} {NARROW_SCRIPTS}", f"columns {COLUMNS}"]
-    lines += [
-        f"rotation {ROTATION} shear {SHEAR} scale {SCALE} stretch {STRETCH} shift {SHIFT} strokes {STROKES} warp {WARP}"
-    ]
-    lines += [f"contrast {CONTRAST} tint {TINT} noise {NOISE} size {SIZE} canvas {CANVAS} {GLYPH} {FONT_SIZE}"]
-    return lines
 
 
 @lru_cache(maxsize=32)

@@ -6,16 +6,16 @@ import math
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypedDict
+from typing import Any, TypedDict
 
 import torch
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from fscil import distributed
 from fscil.engine.checkpoint import load_tensors, save_tensors
 from fscil.engine.metrics_log import MetricsLog
 from fscil.engine.prefetch import Prefetcher
+from fscil.engine.progress import stage_progress
 from fscil.engine.seeds import seed_for
 from fscil.engine.stage import Stage
 from fscil.engine.stepper import Stepper
@@ -33,7 +33,7 @@ class Engine:
 
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     seed: int = 1
-    folder: Path | None = None  # the run folder; without one, and in other processes than the first, nothing is written
+    folder: Path | None = None  # the run folder; without one, and on other ranks than 0, nothing is written
     capture: bool = True
     bfloat16: bool = False
     segment_bytes: int = 512 * 2**20  # of data that may be prepared at once
@@ -47,38 +47,48 @@ class Engine:
         if not distributed.is_rank_zero():
             self.folder = None
         self.log = MetricsLog(self.folder / "metrics.jsonl" if self.folder else None)
+        self.saved = time.perf_counter()  # when a checkpoint was last written
+        self.trained: set[str] = set()
 
-    def checkpoint_path(self, stage: str) -> Path | None:
-        return self.folder / "checkpoint" / f"{self.scope}{stage}.safetensors" if self.folder else None
+    # -- checkpoints ---------------------------------------------------------------------------------------------
+    def checkpoint_path(self, name: str) -> Path | None:
+        return self.folder / "checkpoint" / f"{name}.safetensors" if self.folder else None
 
+    def checkpoint_due(self) -> bool:
+        return self.folder is not None and time.perf_counter() - self.saved >= self.checkpoint_seconds
+
+    def save_checkpoint(self, name: str, tensors: dict[str, torch.Tensor], about: dict[str, Any]) -> None:
+        if path := self.checkpoint_path(name):
+            save_tensors(path, tensors, about)
+            self.saved = time.perf_counter()
+
+    def load_checkpoint(self, name: str) -> tuple[dict[str, torch.Tensor], dict[str, Any]] | None:
+        """On all ranks what rank 0 finds; None if there is no such checkpoint."""
+        path = self.checkpoint_path(name)
+        return distributed.broadcast(lambda: load_tensors(path) if path and path.exists() else None)
+
+    def drop_checkpoints(self, *kept: str) -> None:
+        """Delete those that a later one has made superfluous."""
+        if self.folder is None:
+            return
+        for path in (self.folder / "checkpoint").glob("*.safetensors"):
+            if path.stem not in kept:
+                path.unlink(missing_ok=True)
+
+    # -- training ------------------------------------------------------------------------------------------------
     def train(self, stage: Stage) -> None:
         """Train the stage to its end, from its checkpoint if there is one."""
-        path = self.checkpoint_path(stage.name)
-        stepper: Stepper | None = None
-        first, spent, captured = 0, 0.0, True
-        held = distributed.broadcast(lambda: (path, *load_tensors(path)) if path and path.exists() else None)
-        if held:
-            source, tensors, about = held
-            stepper = Stepper(stage, self.device, self.capture)
-            try:
-                first, spent, captured = about["segments_done"], about["seconds"], about["captured"]
-                stepper.load_state(tensors)
-            except (KeyError, RuntimeError) as error:
-                raise UserError(
-                    f"{source} is no checkpoint of this {stage.name} stage; delete it to start that part again"
-                ) from error
-            if first >= stage.segments:
-                self._finish(stage.name, spent, captured)
-                return
-        stepper = stepper or Stepper(stage, self.device, self.capture)
-        distributed.broadcast_module(stage.module)
         name = self.scope + stage.name
+        if name in self.trained:
+            raise ValueError(f"the stage {name!r} was trained already; stages of a run need names of their own")
+        self.trained.add(name)
+        stepper = Stepper(stage, self.device, self.capture)
+        first, spent, captured = self._resume(name, stepper)
+        distributed.broadcast_module(stage.module)
         self.log.rewind(name, first)
-
         prefetcher = Prefetcher(stage, self.device)
-        started = saved = time.perf_counter()
-        with self._progress() as progress:
-            bar = progress.add_task(name, total=stage.segments, completed=first)
+        started = time.perf_counter()
+        with stage_progress(self.console, name, stage.segments, first) as progress:
             for segment in range(first, stage.segments):
                 torch.manual_seed(seed_for(self.seed, stage.name, segment))  # dropout; the data has its own generators
                 loss = stepper.run_segment(segment, prefetcher.take(segment))
@@ -88,29 +98,29 @@ class Engine:
                     raise UserError(
                         f"{stage.name} diverged in segment {segment + 1} (loss {mean_loss}); lower the learning rate"
                     )
-                now = time.perf_counter()
-                elapsed = spent + now - started
+                elapsed = spent + time.perf_counter() - started
                 self.log.write(
                     {"stage": name, "segment": segment + 1, "of": stage.segments, "loss": round(mean_loss, 6),
                      "lr_factor": stage.schedule(segment * stage.steps), "seconds": round(elapsed, 3)}
                 )  # fmt: skip
-                progress.update(bar, advance=1, description=f"{name} (loss {mean_loss:.3f})")
-                last = segment + 1 == stage.segments
-                if path and (last or now - saved >= self.checkpoint_seconds):
-                    captured = captured and stepper.graph is not None
+                progress.update(segment + 1, mean_loss)
+                captured = captured and stepper.graph is not None  # in all segments, also before a resumption
+                if self.checkpoint_due():
                     about = {"segments_done": segment + 1, "seconds": elapsed, "captured": captured}
-                    save_tensors(path, stepper.state(), about)
-                    saved = now
-        captured = captured and stepper.graph is not None  # in all its segments, also those before a resumption
-        self._finish(stage.name, spent + time.perf_counter() - started, captured)
-
-    def _finish(self, name: str, seconds: float, captured: bool) -> None:
-        self.seconds[self.scope + name] = {"seconds": round(seconds, 3), "cached": False}
+                    self.save_checkpoint(name, stepper.state(), about)
+        self.seconds[name] = {"seconds": round(spent + time.perf_counter() - started, 3), "cached": False}
         self.captured.append(captured)
 
-    def _progress(self) -> Progress:
-        return Progress(
-            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
-            TextColumn("left"), TimeRemainingColumn(), console=self.console, transient=True,
-            disable=not self.console.is_terminal,  # a log file would only get empty lines
-        )  # fmt: skip
+    def _resume(self, name: str, stepper: Stepper) -> tuple[int, float, bool]:
+        """Take up the stage's checkpoint: segments done, seconds spent, and whether all of them were captured."""
+        held = self.load_checkpoint(name)
+        if held is None:
+            return 0, 0.0, True
+        tensors, about = held
+        try:
+            stepper.load_state(tensors)
+            return about["segments_done"], about["seconds"], about["captured"]
+        except (KeyError, RuntimeError) as error:
+            raise UserError(
+                f"{self.checkpoint_path(name)} is no checkpoint of this {name} stage; delete it to start that part again"
+            ) from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,18 +26,22 @@ class MetricsLog:
 
     def rewind(self, stage: str, segments: int) -> None:
         """Drop what a killed run wrote after its last checkpoint: it is about to happen again."""
+        self.drop(lambda line: line.get("stage") == stage and line.get("segment", 0) > segments)
+
+    def drop(self, unwanted: Callable[[dict[str, Any]], bool]) -> None:
+        """Drop such lines, and one that was cut off when the run was killed."""
         if self.path is None or not self.path.exists():
             return
         before = self.path.read_text()
-        kept = [line for line in before.splitlines() if not _dropped(line, stage, segments)]
+        kept = [line for line in before.splitlines() if _is_whole(line) and not unwanted(json.loads(line))]
         after = "".join(f"{line}\n" for line in kept)
         if after != before:
             write_atomically(self.path, after.encode())
 
 
-def _dropped(text: str, stage: str, segments: int) -> bool:
+def _is_whole(text: str) -> bool:
     try:
-        line = json.loads(text)
+        json.loads(text)
     except ValueError:
-        return True  # cut off when the run was killed
-    return line.get("stage") == stage and line.get("segment", 0) > segments
+        return False
+    return True

@@ -18,15 +18,17 @@ from torch import Tensor, nn
 
 import fscil
 from fscil import distributed
+from fscil.benchmark import Session, digest
 from fscil.engine import Engine
 from fscil.engine.checkpoint import load_tensors, save_tensors
 from fscil.errors import UserError
+from fscil.images import contents
 from fscil.methods.method import Context
 
 # what decides about the weights that come out of pre-training
 CODE = (
-    "encoders", "kernels", "augment", "distributed", "engine", "datasets/decode.py", "images.py", "reading.py",
-    "methods/pretrain.py", "methods/cosine_network.py",
+    "encoders", "kernels", "augment", "distributed", "engine", "calibrators", "datasets/decode.py", "images.py",
+    "reading.py", "model.py", "methods/pretrain.py", "methods/training.py",
 )  # fmt: skip
 
 
@@ -37,34 +39,40 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "fscil"
 
 
+def is_off() -> bool:
+    return str(cache_folder()) == "off"
+
+
 @cache
 def code_version() -> str:
     """A digest of the source behind pre-training: another version of it trains another encoder."""
     package = Path(fscil.__file__).parent
     files = sorted(
-        f for part in CODE for f in ([package / part] if part.endswith(".py") else (package / part).glob("*.py"))
+        f for part in CODE for f in ([package / part] if part.endswith(".py") else (package / part).rglob("*.py"))
     )
     return hashlib.sha256(b"".join(f.read_bytes() for f in files)).hexdigest()[:16]
 
 
-def key(settings: dict[str, Any], context: Context) -> str:
+def key(facts: Mapping[str, Any], session_digest: str, context: Context, name: str) -> str:
+    """Facts: the settings that decide, and what they stand for (which weights, which objective)."""
     engine = context.engine
-    facts = {
-        "settings": settings,
-        "data": [context.data_checksum, context.mean, context.std],
-        "seed": engine.seed,
+    everything = {
+        "facts": dict(facts),
+        "data": [session_digest, context.mean, context.std],
+        "seed": [engine.seed, name],
         "code": [code_version(), torch.__version__],
         "precision": f"{engine.device.type}-{'bfloat16' if engine.bfloat16 else 'float32'}",
     }
-    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:24]
+    return hashlib.sha256(json.dumps(everything, sort_keys=True).encode()).hexdigest()[:24]
 
 
 @dataclass
 class Entry:
-    """Of several processes the first reads and writes for all."""
+    """Rank 0 reads and writes for all ranks."""
 
     path: Path
     engine: Engine
+    stage: str
 
     def load(self, network: nn.Module) -> bool:
         """Fill the network if the cache has it; the stage then counts with its original seconds."""
@@ -72,7 +80,7 @@ class Entry:
         if about is None:
             return False
         distributed.broadcast_module(network)
-        self.engine.seconds["pretrain"] = {"seconds": about["seconds"], "cached": True}
+        self.engine.seconds[self.engine.scope + self.stage] = {"seconds": about["seconds"], "cached": True}
         self.engine.captured.append(about["captured"])
         return True
 
@@ -85,7 +93,7 @@ class Entry:
             if shapes(tensors) != shapes(network.state_dict()):
                 raise UserError(f"{self.path} holds another network")
         except (UserError, KeyError) as error:  # a run is worth more than its cache
-            self.engine.console.print(f"the cached encoder is of no use and is trained again: {error}")
+            self.engine.console.print(f"the cached encoder cannot be used and is trained again: {error}")
             return None
         network.load_state_dict(tensors)
         return found
@@ -93,9 +101,9 @@ class Entry:
     def save(self, network: nn.Module) -> None:
         if not distributed.is_rank_zero():
             return
-        about = {"seconds": self.engine.seconds["pretrain"]["seconds"], "captured": self.engine.captured[-1]}
+        seconds = self.engine.seconds[self.engine.scope + self.stage]["seconds"]
         try:
-            save_tensors(self.path, network.state_dict(), about)
+            save_tensors(self.path, network.state_dict(), {"seconds": seconds, "captured": self.engine.captured[-1]})
         except UserError as error:  # a run is worth more than its cache
             self.engine.console.print(f"the encoder was not cached: {error}")
 
@@ -113,27 +121,29 @@ class NoEntry(Entry):
 
 
 @contextmanager
-def entry(settings: dict[str, Any], context: Context) -> Iterator[Entry]:
-    """The cache's entry for these settings, locked: of several runs that need one encoder, one trains it."""
-    path = cache_folder() / "encoders" / f"{key(settings, context)}.safetensors"
+def entry(facts: Mapping[str, Any], session: Session, context: Context, name: str) -> Iterator[Entry]:
+    """The cache's entry for such an encoder, locked: of several runs that need it, one trains it."""
+    # the session is known by its pixels or files, to the last byte: two of them must never be mixed up
+    own = "off" if is_off() else key(facts, digest(contents(session.images), session.labels), context, name)
+    path = cache_folder() / "encoders" / f"{own}.safetensors"
     lock = FileLock(path.with_suffix(".lock"))
     answer, seconds = "wait", 0.0
-    while answer == "wait":  # other processes of this run hear so now and then, lest they take the first for dead
+    while answer == "wait":  # rank 0 answers in time, so that the other ranks do not give it up as hanging
         answer = distributed.broadcast(partial(take, lock, context.engine, seconds))
         seconds = 60 if distributed.is_single_process() else min(60, distributed.timeout().total_seconds() / 2)
     if answer == "no":
-        yield NoEntry(path, context.engine)
+        yield NoEntry(path, context.engine, name)
         return
     try:
-        yield Entry(path, context.engine)
+        yield Entry(path, context.engine, name)
     finally:
         lock.release()
 
 
 def take(lock: FileLock, engine: Engine, seconds: float) -> str:
-    """Whether the lock could be had within so many seconds: yes, wait, or no, which is for ever."""
+    """Try to take the lock within so many seconds: yes, wait (another run holds it) or no (there is no cache)."""
     folder = Path(lock.lock_file).parent
-    if str(cache_folder()) == "off":
+    if is_off():
         return "no"
     try:
         folder.mkdir(parents=True, exist_ok=True)

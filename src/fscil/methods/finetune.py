@@ -10,17 +10,15 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
-from torch import Tensor
 
 from fscil import distributed
 from fscil.benchmark import Session
-from fscil.engine import Stage, seed_for
+from fscil.engine import seed_for
 from fscil.engine.schedule import decay_at
-from fscil.engine.stage import Batch, ParameterGroup, steps_at_once
-from fscil.images import Images
-from fscil.methods.cosine_network import CosineNetwork, cosine_logits
+from fscil.engine.stage import ParameterGroup
 from fscil.methods.method import Method
-from fscil.methods.pretrain import PretrainSettings, augmented, build_augmentation, cosine_loss, items_of, pretrain
+from fscil.methods.pretrain import COSINE, PretrainSettings, build_augmentation, pretrain
+from fscil.methods.training import Batches, train
 from fscil.settings import setting
 
 
@@ -32,9 +30,10 @@ class FinetuneSettings(PretrainSettings):
 
 
 class Finetune(Method):
+    """Every layer goes on learning from each session's few images, and forgets: the lower bound."""
+
     Settings: ClassVar[type] = FinetuneSettings
     fixed_encoder: ClassVar[bool] = False
-    network: CosineNetwork
     settings: FinetuneSettings
 
     def check_sessions(self, sessions: Sequence[Session]) -> None:
@@ -42,49 +41,36 @@ class Finetune(Method):
             check_session(session)
 
     def learn_base(self, session: Session) -> None:
-        self.network = pretrain(session, self.settings, self.context)
+        self.model = pretrain(session, self.settings, self.context)
 
     def learn_session(self, session: Session) -> None:
         check_session(session)
-        settings, engine, network = self.settings, self.engine, self.network
+        settings, engine, model = self.settings, self.engine, self.model
         session = replace(session, images=session.images[:])  # the same handful in every epoch: read once
         name = f"finetune-{session.classes[0]}"
         torch.manual_seed(seed_for(engine.seed, name))
-        network.add_rows(torch.randn(len(session.classes), network.encoder.dim) * 1e-3)
-        augmentation = build_augmentation(settings, "basic", session.images.shape[-1])
-        # an epoch is one step, and has a seed of its own: how they are cut changes no number
-        epoch_bytes = len(session.labels) * session.images.shape[1:].numel()
-        steps = steps_at_once(settings.session_epochs, epoch_bytes, engine.segment_bytes)
-
-        def seed(epoch: int) -> int:
-            return seed_for(engine.seed, name, epoch)
-
-        def prepare(segment: int) -> Batch:
-            first, last = segment * steps, min(settings.session_epochs, (segment + 1) * steps)
-            return augmented(session, items_of(session, len(session.labels), seed, first, last), augmentation)
-
-        network.train()
-        engine.train(
-            Stage(
-                name=name,
-                module=network,
-                groups=[ParameterGroup(list(network.parameters()), settings.session_lr)],
-                schedule=decay_at([settings.session_decay_epoch]),
-                segments=-(-settings.session_epochs // steps),
-                steps=steps,
-                prepare=prepare,
-                loss=lambda batch: cosine_loss(network, batch, settings.scale),
-                momentum=settings.momentum,
-                weight_decay=settings.weight_decay,
-                nesterov=settings.nesterov,
-            )
+        model.add_rows(torch.randn(len(session.classes), model.encoder.dim) * 1e-3)
+        model.train()
+        train(
+            engine,
+            name,
+            model,
+            Batches(
+                session,
+                len(session.labels),
+                settings.session_epochs,
+                build_augmentation(settings, "basic", model),
+                seed=lambda epoch: seed_for(engine.seed, name, epoch),
+                segment_bytes=engine.segment_bytes,
+                merge=True,
+            ),
+            forward=lambda images: COSINE.forward(model, images),
+            loss=lambda embeddings, batch: COSINE.loss(model, embeddings, batch),
+            groups=[ParameterGroup(list(model.parameters()), settings.session_lr)],
+            schedule=decay_at([settings.session_decay_epoch]),
+            sgd=settings.sgd,
         )
-
-    def embed(self, images: Images) -> Tensor:
-        return self.network.encoder.embed(images)
-
-    def classify(self, embeddings: Tensor) -> Tensor:
-        return cosine_logits(embeddings, self.network.rows.detach(), self.settings.scale)
+        model.eval()
 
 
 def check_session(session: Session) -> None:

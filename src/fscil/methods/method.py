@@ -1,17 +1,20 @@
-"""Method: a learner of sessions, in three verbs."""
+"""Method: a learner of sessions, in two verbs. What it learns is a model."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from torch import Tensor, nn
+from torch import Tensor
 
+from fscil import model as models
 from fscil.benchmark import Session
 from fscil.engine import Engine
 from fscil.images import Images
+from fscil.methods.memory import Memory
+from fscil.model import Model, ModelSpec
 
 
 @dataclass(frozen=True)
@@ -21,46 +24,62 @@ class Context:
     engine: Engine
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
-    data_checksum: str  # identifies the base session, for the cache of encoders
 
 
 class Method(ABC):
-    """Learns a base session, then few-shot sessions one by one; classifies among all classes seen so far."""
+    """Learns a base session, then few-shot sessions one by one; classifies among all classes seen so far.
+
+    All that it remembers is its state: the model, the exemplars that its memory allows, and further tensors by name.
+    A session's images are not there any more when the next one arrives.
+    """
 
     Settings: ClassVar[type]
-    exemplars_per_class: ClassVar[int] = 0  # declared memory of earlier sessions
     fixed_encoder: ClassVar[bool] = True  # embeddings stay valid over all few-shot sessions
+    model: Model
 
     def __init__(self, settings: Any, context: Context) -> None:
         self.settings, self.context, self.engine = settings, context, context.engine
-        self.network: nn.Module = nn.Module()  # all state, as plain tensors
+        self.memory = Memory(getattr(settings, "memory", "none"))
+        self.tensors: dict[str, Tensor] = {}  # what else must outlive a session, by name
 
     def check_sessions(self, sessions: Sequence[Session]) -> None:  # noqa: B027
         """Refuse sessions that cannot be learned, before the first of them, the base session, is."""
 
     @abstractmethod
     def learn_base(self, session: Session) -> None:
-        """Learn the classes with plenty of images."""
+        """Learn the classes with plenty of images: self.model is there afterwards."""
 
     @abstractmethod
     def learn_session(self, session: Session) -> None:
         """Learn the classes of a few-shot session; session.classes continue the labels seen so far."""
 
-    @abstractmethod
     def embed(self, images: Images) -> Tensor:
         """uint8 images [n, 3, h, w] -> embeddings [n, d]"""
+        return self.model.embed(images)
 
-    @abstractmethod
     def classify(self, embeddings: Tensor) -> Tensor:
         """embeddings [n, d] -> logits [n, classes seen so far], in order of arrival"""
+        return self.model.classify(embeddings)
 
     def logits(self, images: Images) -> Tensor:
         """uint8 images [n, 3, h, w] -> logits [n, classes seen so far], in order of arrival"""
         return self.classify(self.embed(images))
 
-    def state(self) -> dict[str, Tensor]:
-        return dict(self.network.state_dict())
-
     def training_only_parameters(self) -> int:
         """Parameters that training needs and inference does not."""
         return 0
+
+    # -- what a checkpoint holds ---------------------------------------------------------------------------------
+    def state(self) -> dict[str, Tensor]:
+        more = {f"tensors.{name}": tensor for name, tensor in self.tensors.items()}
+        return {**self.model.state_dict(), **self.memory.state(), **more}
+
+    def load_state(self, spec: ModelSpec, tensors: Mapping[str, Tensor]) -> None:
+        """Take up a state, also in a new object."""
+        device, kept = self.engine.device, dict(tensors)
+        self.tensors = {name[8:]: kept.pop(name).to(device) for name in tensors if name.startswith("tensors.")}
+        self.memory.load_state({name: kept.pop(name) for name in tensors if name.startswith("memory.")}, device)
+        self.model = models.build(spec, len(kept["rows"]))
+        self.model.load_state_dict(kept)
+        self.model.to(device).eval()
+        self.model.encoder.autocast = self.engine.bfloat16

@@ -1,31 +1,35 @@
-"""Pre-training on the base session: cross-entropy over cosine logits. All methods start from it."""
+"""Training on a session with plenty of images: cross-entropy over cosine logits. All methods start from it."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fscil import augment, distributed, encoders
+from fscil import augment, encoders
+from fscil import model as models
 from fscil.benchmark import Session
-from fscil.engine import Stage, seed_for
+from fscil.engine import seed_for
 from fscil.engine.schedule import cosine
-from fscil.engine.stage import Batch, ParameterGroup, steps_at_once
-from fscil.images import pixels, prefetch, to_device
+from fscil.engine.stage import Batch, ParameterGroup
 from fscil.methods import encoder_cache
-from fscil.methods.cosine_network import CosineNetwork, cosine_logits
 from fscil.methods.method import Context
+from fscil.methods.training import SGD, Batches, check_batch, steps_of_epoch, train
+from fscil.model import Model, ModelSpec
 from fscil.settings import setting
 
 
 @dataclass(frozen=True)
 class PretrainSettings:
-    encoder: str = setting("resnet20", "the benchmark's own network; resnet18 for larger images")
+    recipe: str = setting("paper", "the named values of epochs, steps, batch, lr and warmup that pre-training starts from")
+    encoder: str = setting("resnet20", "the network from images to embeddings; `fscil encoders` lists them")
+    weights: str = setting("none", "what the encoder starts from: none, imagenet, or the path of a file of weights")
+    input_size: int = setting(0, "pixels a side that the encoder sees; 0: as dataset and encoder want it", least=0)
     augmentation: str = setting(
         "autoaug", "of pre-training: the paper's AutoAug, or its BasicAug", choices=("none", "basic", "autoaug")
     )
@@ -35,129 +39,116 @@ class PretrainSettings:
     flip: bool = setting(True, "mirror images at random; off where left and right matter, as in writing")
     policy: str = setting("cifar10", "AutoAugment's policy", choices=("cifar10", "imagenet"))
     cutout: int = setting(0, "side of the square that autoaug blanks out, in pixels", least=0)
-    epochs: int = setting(300, "the paper's", least=1)
-    batch: int = setting(128, "the paper's; smaller base sessions take all they have", least=1)
-    lr: float = setting(0.1, "the paper's", least=0)
-    momentum: float = setting(0.9, "the paper's", least=0)
+    epochs: int = setting(300, "of pre-training; 0: as many as `steps` optimiser steps take", least=0)
+    steps: int = setting(0, "optimiser steps of pre-training where epochs=0", least=0)
+    batch: int = setting(128, "images a step; smaller base sessions take all they have", least=1)
+    lr: float = setting(0.1, "learning rate of pre-training, which falls along half a cosine", least=0)
+    momentum: float = setting(0.9, "of SGD", least=0)
     nesterov: bool = setting(True, "as the released code; the paper does not say")
     weight_decay: float = setting(5e-4, "as the released code; the paper does not say", least=0)
     warmup: int = setting(0, "epochs of linear warm-up; short trainings need it to start at all", least=0)
     scale: float = setting(16.0, "of cosine logits, in pre-training and wherever logits are cosines", least=0)
 
-
-def steps_of_epoch(session: Session, batch: int) -> int:
-    return max(1, len(session.labels) // batch)
-
-
-def check_batch(session: Session, batch: int) -> None:
-    """Refuse batches that are too small for the processes; the session's images may be fewer than a batch."""
-    few = len(session.labels) < min(batch, distributed.world_size())
-    distributed.check_step_size(
-        min(batch, len(session.labels)),
-        "a base session" if few else "a batch",
-        "give it more images" if few else "raise batch",
-    )
+    @property
+    def sgd(self) -> SGD:
+        return SGD(self.momentum, self.weight_decay, self.nesterov)
 
 
-Items = tuple[Tensor, Tensor]  # images and keys of their augmentation, int64 [steps, batch], on the host
+@dataclass(frozen=True)
+class Objective:
+    """What base training minimises. Its name, with the settings, tells its encoders from others in the cache."""
+
+    name: str
+    forward: Callable[[Model, Tensor], Any]  # the model's outputs, image by image
+    loss: Callable[[Model, Any, Batch], Tensor]  # of a whole step's outputs
 
 
-@lru_cache(maxsize=2)  # every part of a long epoch asks for it, and for the beginning of the next
-def epoch_items(images: int, batch: int, seed: int) -> Items:
-    """What an epoch's steps take; what does not fill a batch waits for the next epoch."""
-    order = augment.shuffled(images, seed)[: images // batch * batch].view(-1, batch)
-    return order, augment.keys_for(order, seed + 1)
+COSINE = Objective(
+    "cosine",
+    forward=lambda model, images: model.encoder(images),
+    loss=lambda model, embeddings, batch: F.cross_entropy(model.calibrator(model.rows, embeddings), batch["labels"]),
+)
 
 
-def items_of(session: Session, batch: int, seed: Callable[[int], int], first: int, last: int) -> Items:
-    """What the steps from first to before last take, counted over all epochs; each epoch has a seed of its own."""
-    per_epoch, images = steps_of_epoch(session, batch), len(session.labels)
-    epochs = range(first // per_epoch, -(-last // per_epoch))
-    orders, keys = zip(*(epoch_items(images, min(batch, images), seed(epoch)) for epoch in epochs), strict=True)
-    here = slice(first % per_epoch, first % per_epoch + last - first)
-    return torch.cat(orders)[here], torch.cat(keys)[here]
+def pretrain(
+    session: Session,
+    settings: PretrainSettings,
+    context: Context,
+    *,
+    name: str = "pretrain",
+    start: Model | None = None,
+    objective: Objective = COSINE,
+) -> Model:
+    """phi and W after training on the session; from the cache if the same was trained before.
 
-
-def augmented(session: Session, items: Items, augmentation: augment.Augment, following: Items | None = None) -> Batch:
-    """Images and labels of the items, [steps, batch, ...], each image augmented as its key says.
-
-    Of several processes each gets its share of every step's images, and all labels. Streamed images of the items that
-    are asked for next are read while these are augmented and learned from.
+    A run may train several times, each time under another name. Training goes on from a model that is given to start
+    with, such as one with further rows or with the weights of an earlier session; that is never cached.
     """
-    order, keys = items
-    share = distributed.shard(order.shape[1])
-    mine = order[:, share]
-    images = pixels(session.images, mine.flatten())
-    if following is not None:
-        prefetch(session.images, following[0][:, share].flatten())
-    images = augmentation(images, keys[:, share].flatten()).unflatten(0, mine.shape)
-    return {"images": images, "labels": session.labels[to_device(order, session.labels.device)]}
-
-
-def steps_of_segment(session: Session, batch: int, most_bytes: int) -> int:
-    """An epoch's or, if its images take too many bytes, those of about equal parts of it."""
-    step_bytes = min(batch, len(session.labels)) * session.images.shape[1:].numel()
-    return steps_at_once(steps_of_epoch(session, batch), step_bytes, most_bytes)
-
-
-def build_augmentation(settings: PretrainSettings, name: str, size: int) -> augment.Augment:
-    return augment.build(
-        name, size=size, crop=settings.crop, flip=settings.flip, policy=settings.policy, cutout=settings.cutout
-    )
-
-
-def cosine_loss(network: CosineNetwork, batch: Batch, scale: float) -> Tensor:
-    """Cross-entropy over cosine logits among all rows."""
-    embeddings = distributed.all_gather_shards(network.encoder(batch["images"]), len(batch["labels"]))
-    return F.cross_entropy(cosine_logits(embeddings, network.rows, scale), batch["labels"])
-
-
-def pretrain(session: Session, settings: PretrainSettings, context: Context) -> CosineNetwork:
-    """phi and W after cross-entropy on the base session; from the cache if the same was trained before."""
-    engine, classes = context.engine, len(session.classes)
-    torch.manual_seed(seed_for(engine.seed, "initialisation"))
-    encoder = encoders.build(settings.encoder, context.mean, context.std)
-    rows = torch.nn.init.kaiming_uniform_(torch.empty(classes, encoder.dim), a=5**0.5)
-    network = CosineNetwork(encoder, rows).to(engine.device)
-    encoder.autocast = engine.bfloat16
-
-    own = {f.name: getattr(settings, f.name) for f in dataclasses.fields(PretrainSettings)}
-    with encoder_cache.entry(own, context) as cached:
-        if cached.load(network):
-            return network
-        train(network, session, settings, context)
-        cached.save(network)
-    return network
-
-
-def train(network: CosineNetwork, session: Session, settings: PretrainSettings, context: Context) -> None:
     engine = context.engine
     check_batch(session, settings.batch)
-    augmentation = build_augmentation(settings, settings.augmentation, session.images.shape[-1])
-    per_epoch = steps_of_epoch(session, settings.batch)
-    total, steps = settings.epochs * per_epoch, steps_of_segment(session, settings.batch, engine.segment_bytes)
+    model = start or new_model(session, settings, context)
+    if start is not None:
+        fit(model, session, settings, context, name, objective)
+        return model.eval()
+    own = {f.name: getattr(settings, f.name) for f in dataclasses.fields(PretrainSettings) if f.name != "recipe"}
+    facts = {**own, "weights": model.spec.weights, "input_size": model.spec.input_size, "objective": objective.name}
+    with encoder_cache.entry(facts, session, context, name) as cached:
+        if not cached.load(model):
+            fit(model, session, settings, context, name, objective)
+            cached.save(model)
+    return model.eval()
 
-    def items(segment: int) -> Items:
-        first, last = segment * steps, min(total, (segment + 1) * steps)
-        return items_of(session, settings.batch, lambda epoch: seed_for(engine.seed, "pretrain", epoch), first, last)
 
-    def prepare(segment: int) -> Batch:
-        following = items(segment + 1) if (segment + 1) * steps < total else None
-        return augmented(session, items(segment), augmentation, following)
+def new_model(session: Session, settings: PretrainSettings, context: Context) -> Model:
+    """A model that has learned nothing yet, with a row for each of the session's classes."""
+    torch.manual_seed(seed_for(context.engine.seed, "initialisation"))
+    stored = session.images.shape[-1]
+    spec = ModelSpec(
+        encoder=settings.encoder,
+        stored_size=stored,
+        input_size=encoders.choose_input_size(settings.encoder, stored, settings.input_size),
+        mean=context.mean,
+        std=context.std,
+        calibrator_options={"scale": settings.scale},
+    )
+    model = models.build(spec, len(session.classes), settings.weights).to(context.engine.device)
+    model.encoder.autocast = context.engine.bfloat16
+    return model
 
-    network.train()
-    engine.train(
-        Stage(
-            name="pretrain",
-            module=network,
-            groups=[ParameterGroup(list(network.parameters()), settings.lr)],
-            schedule=cosine(total, settings.warmup * per_epoch),
-            segments=-(-total // steps),
-            steps=steps,
-            prepare=prepare,
-            loss=lambda batch: cosine_loss(network, batch, settings.scale),
-            momentum=settings.momentum,
-            weight_decay=settings.weight_decay,
-            nesterov=settings.nesterov,
-        )
+
+def build_augmentation(settings: PretrainSettings, name: str, model: Model) -> augment.Augment:
+    return augment.build(
+        name,
+        size=model.spec.input_size,
+        crop=settings.crop,
+        flip=settings.flip,
+        policy=settings.policy,
+        cutout=settings.cutout,
+    )
+
+
+def fit(
+    model: Model, session: Session, settings: PretrainSettings, context: Context, name: str, objective: Objective
+) -> None:
+    engine, per_epoch = context.engine, steps_of_epoch(session, settings.batch)
+    epochs = settings.epochs or max(1, round(settings.steps / per_epoch))
+    data = Batches(
+        session,
+        settings.batch,
+        epochs,
+        build_augmentation(settings, settings.augmentation, model),
+        seed=lambda epoch: seed_for(engine.seed, name, epoch),
+        segment_bytes=engine.segment_bytes,
+    )
+    model.train()
+    train(
+        engine,
+        name,
+        model,
+        data,
+        forward=lambda images: objective.forward(model, images),
+        loss=lambda outputs, batch: objective.loss(model, outputs, batch),
+        groups=[ParameterGroup(list(model.parameters()), settings.lr)],
+        schedule=cosine(data.steps, settings.warmup * per_epoch),
+        sgd=settings.sgd,
     )

@@ -1,0 +1,86 @@
+"""Memory: exemplars of earlier sessions, within a budget that the method declares."""
+
+from __future__ import annotations
+
+import re
+
+import torch
+from torch import Tensor
+
+from fscil.benchmark import Session
+from fscil.errors import UserError
+
+BUDGETS = "none, N/class (so many of each class), N (so many in all, shared by the classes seen) or all"
+
+
+def parse_budget(text: str) -> tuple[int | None, int | None]:
+    """(most of a class, most in all); None where there is no bound."""
+    if text in ("none", "all"):
+        return (0, 0) if text == "none" else (None, None)
+    found = re.fullmatch(r"(\d{1,9})(/class)?", text)
+    if found is None:
+        raise UserError(f"memory={text} is no budget; it is {BUDGETS}")
+    count = int(found[1])
+    return (count, None) if found[2] else (None, count)
+
+
+class Memory:
+    """uint8 images [n, 3, h, w] and labels [n], class by class in order of arrival, the best exemplars of a class first.
+
+    Methods see every session once. What they may train on later is here, and nowhere else.
+    """
+
+    def __init__(self, budget: str = "none") -> None:
+        self.budget = budget
+        self.of_class, self.in_all = parse_budget(budget)
+        self.images = torch.empty(0, 3, 0, 0, dtype=torch.uint8)
+        self.labels = torch.empty(0, dtype=torch.int64)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def quota(self, classes: int) -> int | None:
+        """How many images of a class may be kept when so many classes have been seen; None: all."""
+        shares = [self.of_class] if self.of_class is not None else []
+        if self.in_all is not None:
+            shares.append(self.in_all // classes)
+        return min(shares) if shares else None
+
+    def keep(self, session: Session, ranking: Tensor | None = None) -> None:
+        """Keep what the budget allows of a session, and less of older classes where it is shared by all.
+
+        The ranking [n] lists the session's images, best first; by default they are kept in their order.
+        """
+        seen = [*self.labels.unique(sorted=True).tolist(), *session.classes]
+        quota = self.quota(len(seen))
+        if quota == 0:
+            self.images, self.labels = self.images[:0], self.labels[:0]
+            return
+        order = torch.arange(len(session.labels)) if ranking is None else ranking.cpu()
+        labels = session.labels.cpu()[order]
+        chosen = torch.cat([order[labels == label][:quota] for label in session.classes])
+        stay = torch.cat([torch.nonzero(self.labels == label).flatten()[:quota] for label in seen])
+        new = session.images[chosen.to(session.labels.device)]
+        self.images = torch.cat([self.images[stay], new]) if len(stay) else new.clone()
+        self.labels = torch.cat([self.labels[stay].to(session.labels), session.labels[chosen.to(session.labels.device)]])
+
+    def joined(self, session: Session) -> Session:
+        """The session's images after all exemplars: what replay trains on."""
+        classes = (*self.labels.unique(sorted=True).tolist(), *session.classes)
+        if len(self) == 0:
+            return Session(classes, session.images, session.labels)
+        return Session(classes, torch.cat([self.images, session.images[:]]), torch.cat([self.labels, session.labels]))
+
+    def check(self, classes: int) -> None:
+        """A method that keeps more than it declares is a bug, and its numbers are not what they say."""
+        counts, quota = torch.bincount(self.labels), self.quota(classes)
+        if len(self) and quota is not None and int(counts.max()) > quota:
+            raise UserError(f"the method keeps {int(counts.max())} images of a class, but declares memory={self.budget}")
+
+    # -- what a checkpoint holds ---------------------------------------------------------------------------------
+    def state(self) -> dict[str, Tensor]:
+        return {"memory.images": self.images, "memory.labels": self.labels}
+
+    def load_state(self, tensors: dict[str, Tensor], device: torch.device) -> None:
+        self.images = tensors["memory.images"].to(device)
+        self.labels = tensors["memory.labels"].to(device)

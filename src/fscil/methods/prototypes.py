@@ -1,0 +1,96 @@
+"""Prototypes: class means as classifier rows, and what may be done to embeddings beforehand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fscil.benchmark import Session
+from fscil.errors import UserError
+from fscil.methods.method import Method
+from fscil.model import Model
+from fscil.settings import setting
+
+
+@dataclass(frozen=True)
+class EmbeddingSettings:
+    rows: str = setting(
+        "means",
+        "of base classes: class means, comparable with prototypes, or the trained rows",
+        choices=("means", "trained"),
+    )
+    power: float = setting(
+        1.0,
+        "to which features are raised; 1 in the paper, less evens out the few strong ones, for the sake of new classes",
+        least=0.01,
+    )
+    mirror: bool = setting(False, "embed an image together with its mirror image, at twice the time; not in the paper")
+    whiten: float = setting(
+        0.0,
+        "divide embeddings by the root of the covariance within base classes, with this many times its mean variance "
+        "added; 0, as in the paper, leaves them as they are",
+        least=0,
+    )
+
+
+class PrototypeMethod(Method):
+    """What methods with a fixed encoder share: a new class's row is its prototype, the mean of its few embeddings."""
+
+    settings: EmbeddingSettings
+
+    def base_rows(self, model: Model, session: Session) -> Tensor:
+        """Decide how the model embeds; base classes' rows among such embeddings, [classes, d]."""
+        settings, trained = self.settings, model.rows.detach().clone()
+        model.power, model.mirror = settings.power, settings.mirror
+        if settings.rows == "trained" and settings.whiten == 0:
+            return trained
+        embeddings = model.embed(session.images)
+        if settings.whiten > 0:
+            model.whitening.copy_(whitening(embeddings, session.labels, settings.whiten))
+            embeddings = embeddings @ model.whitening
+            # a row is applied to embeddings, so it takes the inverse of what they are multiplied by
+            trained = torch.linalg.solve(model.whitening, trained.T).T
+        return class_means(embeddings, session.labels, session.classes) if settings.rows == "means" else trained
+
+    def learn_session(self, session: Session) -> None:
+        """[W, p_j for j in Y_b]: the classifier is augmented with prototypes, without a gradient step."""
+        self.model.add_rows(class_means(self.embed(session.images), session.labels, session.classes))
+
+
+def class_means(embeddings: Tensor, labels: Tensor, classes: tuple[int, ...]) -> Tensor:
+    """Eq. (prototype): the mean embedding of each class, [classes, d], however many images each has."""
+    return torch.stack([embeddings[labels == label].mean(0) for label in classes])
+
+
+def whitening(embeddings: Tensor, labels: Tensor, shrinkage: float) -> Tensor:
+    """A [d, d]: (S + shrinkage * mean variance * I)^(-1/2), turned and scaled, where S is the covariance in classes.
+
+    Embeddings times A vary about as much in all directions within a class; the more so, the less S is shrunk. What
+    turns and scales A is of no matter to cosines, but to calibration: layer normalisation subtracts the mean over
+    coordinates, so that is put where class means have little, or, if they are fewer than d, next to nothing; and
+    embeddings keep their mean length.
+    """
+    S = torch.zeros(embeddings.shape[1], embeddings.shape[1], dtype=torch.float64)
+    means = []
+    for label in labels.unique():
+        own = embeddings[labels == label].double()
+        means.append(own.mean(0).cpu())
+        S += ((own - own.mean(0)).T @ (own - own.mean(0))).cpu() / len(embeddings)
+    variances, directions = torch.linalg.eigh(S)
+    if variances.mean() <= 0:
+        raise UserError("whiten needs base classes with two different images or more; set whiten=0")
+    A = directions * (variances + shrinkage * variances.mean()).rsqrt() @ directions.T
+    M, ones = torch.stack(means) @ A, torch.ones(len(A), dtype=A.dtype)
+    # Of the many directions that few class means leave free, the one nearest to ones: rounding must not choose it.
+    least = torch.linalg.solve(M.T @ M + 1e-6 * M.square().sum() / len(A) * torch.eye(len(A)), ones)
+    A = (A @ reflection(least, ones)).to(embeddings)
+    return A * (embeddings.norm(dim=1).mean() / (embeddings @ A).norm(dim=1).mean())
+
+
+def reflection(a: Tensor, b: Tensor) -> Tensor:
+    """The Householder matrix [d, d] that turns the direction of a into that of b."""
+    v = F.normalize(F.normalize(a, dim=0) - F.normalize(b, dim=0), dim=0)
+    return torch.eye(len(a)).to(a) - 2 * torch.outer(v, v)

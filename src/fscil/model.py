@@ -1,0 +1,140 @@
+"""Model: one module from images to logits, with all that inference needs. Learning and loading build it alike."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fscil import calibrators, distributed, encoders
+from fscil.encoders import Encoder
+from fscil.images import Images, subset
+
+EMBED_AT_ONCE = 512  # images whose features are raised, mirrored and whitened together
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """What a model is built from, besides its tensors: plain values, as a model folder's config.json holds them."""
+
+    encoder: str
+    stored_size: int  # image files are resized to this many pixels a side ...
+    input_size: int  # ... of which the encoder sees the central ones
+    mean: tuple[float, ...]  # of the pixels in [0, 1], for normalisation
+    std: tuple[float, ...]
+    power: float = 1.0
+    mirror: bool = False
+    calibrator: str = "cosine"
+    calibrator_options: dict[str, Any] = field(default_factory=dict)
+    base_margin: float = 0.0
+    weights: str = "none"  # that the encoder started from, by name and checksum
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> ModelSpec:
+        """Of what dataclasses.asdict and JSON made of one; raises TypeError for anything else."""
+        lists = {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
+        return cls(**{**values, **lists})
+
+
+def build(spec: ModelSpec, classes: int, weights: str = "none") -> Model:
+    """A model with rows for so many classes, initialised from torch's global generator, or the encoder from weights."""
+    encoder = encoders.build(spec.encoder, spec.mean, spec.std, input_size=spec.input_size, weights=weights)
+    rows = nn.init.kaiming_uniform_(torch.empty(classes, encoder.dim), a=5**0.5)
+    calibrator = calibrators.build(spec.calibrator, encoder.dim, **spec.calibrator_options)
+    return Model(spec if weights == "none" else replace(spec, weights=encoder.weights), encoder, rows, calibrator)
+
+
+class Model(nn.Module):
+    """phi, W and what turns them into logits: uint8 images [n, 3, h, w] -> logits [n, classes], in order of arrival.
+
+    Three things may be done to the encoder's features, none of them in the paper. They come from a ReLU, so a few
+    dominate; raised to a power below 1 they are evened out, which helps classes that the encoder was not trained on
+    (Tukey's ladder of powers). An image may be embedded together with its mirror image, which halves the noise. And
+    directions in which images of one class differ may be made to count less (whitening, as in discriminant analysis).
+
+    A model in evaluation mode changes no state when it predicts, so several threads may share it.
+    """
+
+    whitening: Tensor  # [d, d], applied to embeddings
+    base: Tensor  # bool [classes]: which rows belong to base classes
+
+    def __init__(self, spec: ModelSpec, encoder: Encoder, rows: Tensor, calibrator: nn.Module) -> None:
+        super().__init__()
+        self.encoder, self.calibrator = encoder, calibrator
+        self.rows = nn.Parameter(rows)
+        self.register_buffer("whitening", torch.eye(encoder.dim))
+        self.register_buffer("base", torch.ones(len(rows), dtype=torch.bool))
+        self.power, self.mirror, self.base_margin = spec.power, spec.mirror, spec.base_margin
+        self._spec = spec
+
+    @property
+    def spec(self) -> ModelSpec:
+        """As the model is now: build(spec, len(rows)) gives one that takes its state_dict."""
+        return replace(
+            self._spec,
+            power=self.power,
+            mirror=self.mirror,
+            calibrator=self.calibrator.name,
+            calibrator_options=self.calibrator.options,
+            base_margin=self.base_margin,
+        )
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits of one batch, all of it at once; this is what torch.export takes."""
+        embeddings = self._raise(self.encoder(images))
+        if self.mirror:
+            embeddings = (embeddings + self._raise(self.encoder(images.flip(-1)))) / 2
+        return self.classify(embeddings @ self.whitening)
+
+    def features(self, images: Tensor) -> Tensor:
+        """phi(x) for gradient steps, without mirror images: uint8 [n, 3, h, w] -> [n, d]"""
+        return self._raise(self.encoder(images)) @ self.whitening
+
+    def embed(self, images: Images) -> Tensor:
+        """phi(x) of any number of images [n, d], without gradients, in evaluation mode; shared out over all ranks."""
+        return distributed.map_shards(len(images), lambda mine: self.embed_here(subset(images, mine)))
+
+    def embed_here(self, images: Images) -> Tensor:
+        """The same, all of it on this rank."""
+        parts = [self._embed(part) for part in images.split(EMBED_AT_ONCE)]
+        return torch.cat(parts) if parts else self.rows.new_empty(0, self.rows.shape[1])
+
+    def _embed(self, images: Tensor) -> Tensor:
+        embeddings = self._raise(self.encoder.embed_here(images))
+        if self.mirror:
+            embeddings = (embeddings + self._raise(self.encoder.embed_here(images.flip(-1)))) / 2
+        return embeddings @ self.whitening
+
+    def _raise(self, features: Tensor) -> Tensor:
+        if self.power == 1:
+            return features
+        return features.clamp(min=1e-3).pow(self.power)  # at 0 the slope would be infinite
+
+    @torch.no_grad()
+    def classify(self, embeddings: Tensor) -> Tensor:
+        """[n, d] -> logits [n, classes]; those of base classes are lowered by the margin."""
+        logits: Tensor = self.calibrator.predict(self.rows, embeddings)
+        return logits - self.base_margin * self.base if self.base_margin else logits
+
+    def add_rows(self, rows: Tensor, base: bool = False) -> None:
+        """New classes, after the others."""
+        self._set_rows(torch.cat([self.rows.detach(), rows.to(self.rows)]))
+        self.base = torch.cat([self.base, self.base.new_full((len(rows),), base)])
+
+    def remove_rows(self, classes: Sequence[int]) -> None:
+        """Forget classes by their places; the others keep their order."""
+        stay = torch.ones(len(self.rows), dtype=torch.bool, device=self.rows.device)
+        stay[list(classes)] = False
+        self._set_rows(self.rows.detach()[stay])
+        self.base = self.base[stay]
+
+    def _set_rows(self, rows: Tensor) -> None:
+        self.rows = nn.Parameter(rows, requires_grad=self.rows.requires_grad)
+
+    def frozen_copy(self) -> Model:
+        """A teacher: the model as it is now, which learns no more."""
+        return copy.deepcopy(self).requires_grad_(False).eval()
