@@ -67,7 +67,7 @@ def test_way_and_shot_may_differ_between_sessions(tree: Path) -> None:
     benchmark = read(tree, base_classes=2, way="1,2,1", shot="4,2,1")
     assert [len(session.classes) for session in benchmark.sessions] == [2, 1, 2, 1]
     assert [len(session.labels) for session in benchmark.sessions] == [10, 4, 4, 1]
-    assert benchmark.warnings == ("folder: left out are the classes class6",)
+    assert benchmark.warnings == ("folder: classes left out: class6",)
     assert benchmark.test_labels.max() == 5
 
 
@@ -93,7 +93,7 @@ def test_order_by_name_by_chance_and_by_file(tree: Path, tmp_path: Path) -> None
     listed.write_text("class6\nclass1\n\nclass0\n")
     benchmark = read(tree, order=str(listed))
     assert benchmark.class_names == ("class6", "class1", "class0")
-    assert benchmark.warnings == ("folder: left out are the classes class2, class3, class4, class5",)
+    assert benchmark.warnings == ("folder: classes left out: class2, class3, class4, class5",)
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,19 @@
 from __future__ import annotations
 
+import hashlib
+from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import EntryPoint
+from threading import Barrier
 
 import pytest
 import torch
 import torch.nn.functional as F
+import torchvision
 from torch import Tensor, nn
 
 from fscil import encoders
 from fscil.encoders import Encoder
+from fscil.encoders.resnet18 import ResNet18
 from fscil.encoders.resnet20 import BasicBlock, ResNet20
 from fscil.errors import UserError
 
@@ -125,12 +130,114 @@ def test_initialisation_follows_torchs_seed() -> None:
     assert not torch.equal(weights(1), weights(2))
 
 
+@pytest.mark.parametrize(
+    ("name", "names", "fingerprint"),
+    [("resnet20", "c1f4e61dd5385bec", -8.69169014), ("resnet18", "d3cc0eb93dffc376", -50.29239913)],
+)
+def test_initial_weights_of_a_seed_never_change(name: str, names: str, fingerprint: float) -> None:
+    """A run of this version starts from the same weights as one of the first version did."""
+    torch.manual_seed(0)
+    state = encoders.build(name, (0.5, 0.5, 0.5), (0.25, 0.25, 0.25)).state_dict()
+    text = "\n".join(f"{key} {list(tensor.shape)}" for key, tensor in state.items())
+    assert hashlib.sha256(text.encode()).hexdigest()[:16] == names
+    values = torch.cat([tensor.flatten().double() for tensor in state.values()])
+    # a sum that notices every value and its place, but not the last bit, in which CPUs differ
+    assert (values @ torch.arange(len(values), dtype=torch.float64).cos()).item() == pytest.approx(
+        fingerprint, abs=1e-5
+    )
+
+
+# -- spatial features ------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("name", "size", "shape"),
+    [("resnet20", 32, (64, 8, 8)), ("resnet20", 9, (64, 3, 3)), ("resnet18", 84, (512, 3, 3))],
+)
+def test_embeddings_are_the_mean_of_spatial_features(name: str, size: int, shape: tuple[int, ...]) -> None:
+    encoder = encoders.build(name, MEAN, STD).eval()
+    images = some_images(2, size)
+    features = encoder.spatial(images)
+    assert features.shape == (2, *shape)
+    assert features.dtype == torch.float32
+    assert torch.equal(F.adaptive_avg_pool2d(features, 1).flatten(1), encoder(images))
+    assert torch.allclose(features.mean((2, 3)), encoder(images), atol=1e-5)
+
+
+def test_resnet18_computes_what_torchvisions_does() -> None:
+    torch.manual_seed(1)
+    ours = ResNet18().eval()
+    theirs = torchvision.models.resnet18(weights=None)
+    theirs.fc = nn.Identity()
+    theirs.load_state_dict(ours.state_dict())
+    x = torch.randn(2, 3, 40, 40)
+    assert torch.equal(ours(x), theirs.eval()(x))
+
+
+def test_an_encoder_without_spatial_features_says_so() -> None:
+    with pytest.raises(UserError, match="Pixels has no spatial features"):
+        Encoder(Pixels(), MEAN, STD).spatial(some_images(1))
+
+
+# -- threads ---------------------------------------------------------------------------------------------------------
+def test_threads_that_embed_at_once_agree_to_the_bit_with_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(encoders.EMBED_AT_ONCE, "cpu", 4)
+    encoder = encoders.build("resnet20", MEAN, STD, input_size=12).eval()
+    batches = [some_images(n, 16) for n in range(9, 17)]
+    alone = [encoder.embed(batch) for batch in batches]
+    before = {name: tensor.clone() for name, tensor in encoder.state_dict().items()}
+
+    def refuse(mode: bool = True) -> Encoder:
+        raise AssertionError("another thread could see the mode change")
+
+    monkeypatch.setattr(encoder, "train", refuse)
+    monkeypatch.setattr(encoder, "eval", refuse)
+    together = Barrier(len(batches))
+
+    def embed(batch: Tensor) -> list[Tensor]:
+        together.wait(60)
+        return [encoder.embed(batch) for _ in range(4)]
+
+    with ThreadPoolExecutor(len(batches)) as pool:
+        for expected, found in zip(alone, pool.map(embed, batches), strict=True):
+            assert all(torch.equal(each, expected) for each in found)
+    assert all(torch.equal(before[name], tensor) for name, tensor in encoder.state_dict().items())
+
+
+# -- names -----------------------------------------------------------------------------------------------------------
 def test_unknown_encoder_names_the_nearest() -> None:
     with pytest.raises(UserError, match=r"'resnet21'.*did you mean 'resnet20'"):
         encoders.build("resnet21", MEAN, STD)
 
 
+def shapeless() -> nn.Module:
+    return nn.Identity()
+
+
+def of_other_packages(monkeypatch: pytest.MonkeyPatch, **values: str) -> None:
+    points = [EntryPoint(name, value, "fscil.encoders") for name, value in values.items()]
+    monkeypatch.setattr(encoders, "entry_points", lambda group: [point for point in points if point.group == group])
+
+
 def test_other_packages_add_encoders(monkeypatch: pytest.MonkeyPatch) -> None:
-    mine = EntryPoint("mine", "fscil.encoders.resnet20:resnet20", "fscil.encoders")
-    monkeypatch.setattr(encoders, "entry_points", lambda group: [mine] if group == "fscil.encoders" else [])
+    of_other_packages(monkeypatch, mine="fscil.encoders.resnet20:ResNet20", resnet18="fscil.encoders.resnet20:ResNet20")
+    assert encoders.names() == ["resnet20", "resnet18", "mine"]
     assert encoders.build("mine", MEAN, STD).dim == 64
+    assert encoders.build("resnet18", MEAN, STD).dim == 512  # a built-in name cannot be taken over
+    assert encoders.descriptions()["mine"] == encoders.descriptions()["resnet20"]
+
+
+def test_every_encoder_is_described_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    of_other_packages(
+        monkeypatch, broken="no_such_package:encoder", bare=f"{__name__}:shapeless", wrong="fscil:__name__"
+    )
+    lines = encoders.descriptions()
+    assert list(lines) == ["resnet20", "resnet18", "bare", "broken", "wrong"]
+    assert lines["resnet20"].startswith("64-dimensional embeddings, 271,824 parameters; for small images")
+    assert lines["resnet18"].startswith("512-dimensional embeddings, 11,176,512 parameters; for photos")
+    assert lines["bare"] == "no description"
+    assert "no_such_package:encoder cannot be imported" in lines["broken"]
+    assert "neither a class nor a function" in lines["wrong"]
+    assert not any("\n" in line for line in lines.values())
+    with pytest.raises(UserError, match=r"'broken'.*cannot be imported"):
+        encoders.build("broken", MEAN, STD)
+    with pytest.raises(UserError, match="'bare' does not say in `dim`"):
+        encoders.build("bare", MEAN, STD)

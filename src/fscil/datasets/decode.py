@@ -75,21 +75,26 @@ def unreadable(path: Path, error: OSError) -> UserError:
 
 
 def decode(data: bytes, size: int, name: str) -> NDArray[np.uint8]:
-    """The middle square of an image, size x size: uint8 [size, size, 3]. What the bytes are decides, not the name.
-
-    This is "short side to size, then centre crop" in one step, so that a very long picture is never blown up.
-    """
+    """The middle square of an image file: uint8 [size, size, 3]. Its bytes decide what format it has, not its name."""
     try:
         with Image.open(io.BytesIO(data)) as image:
             _refuse_bomb(image)
             image.draft(None, (2 * size, 2 * size))  # lets JPEG skip detail nobody will see
-            upright = _as_rgb(ImageOps.exif_transpose(image))
+            return middle_square(image, size)
     except UserError as error:
         raise UserError(f"{name} {error}") from error
     except Image.DecompressionBombError as error:
         raise UserError(f"{name} has too many pixels to be decoded safely; make it smaller or remove it") from error
     except Exception as error:  # Pillow's decoders raise nearly anything on damaged files
         raise UserError(f"{name} cannot be read as an image; replace or remove it") from error
+
+
+def middle_square(image: Image.Image, size: int) -> NDArray[np.uint8]:
+    """The middle square of an image, the right way up and in RGB: uint8 [size, size, 3].
+
+    This is "short side to size, then centre crop" in one step, so that a very long picture is never blown up.
+    """
+    upright = _as_rgb(ImageOps.exif_transpose(image))
     width, height = upright.size
     side = min(width, height)
     left, top = (width - side) / 2, (height - side) / 2

@@ -32,7 +32,7 @@ class FolderOptions:
     order: str = setting("name", "of the classes: name, random, or a text file with one class a line")
     order_seed: int = setting(1, "of order=random")
     test_share: float = setting(0.2, "of every class's images, where a manifest does not say")
-    size: int = setting(84, "pixels a side, as the field's photos; below 64 the encoder is resnet20")
+    size: int = setting(84, "pixels a side of the stored images (see input_size); below 64 the encoder is resnet20")
     stream: str = setting("auto", STREAM, choices=("auto", "always", "never"))
     trial: int = setting(1, TRIAL)
 
@@ -195,7 +195,7 @@ def _numbers(option: str, value: int | str) -> list[int]:
 
 def _left_out(names: Sequence[str]) -> list[str]:
     more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-    return [f"folder: left out are the classes {', '.join(names[:5])}{more}"] if names else []
+    return [f"folder: classes left out: {', '.join(names[:5])}{more}"] if names else []
 
 
 def _encoder_for(options: FolderOptions) -> Mapping[str, object]:

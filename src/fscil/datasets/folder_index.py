@@ -24,7 +24,7 @@ class Item:
 
 
 def read_items(path: Path) -> list[Item]:
-    """All images, sorted by their keys; class names are checked to be distinct to the eye."""
+    """All images, sorted by their keys; class names that look alike are refused."""
     if path.is_dir():
         items = list(_tree(path))
     elif path.is_file():
@@ -38,7 +38,7 @@ def read_items(path: Path) -> list[Item]:
 
 
 def check_class_names(names: Iterable[str]) -> None:
-    """Two names that differ in case, spaces or Unicode form alone are a slip, not two classes."""
+    """Two names that differ only in case, spaces or Unicode form are a mistake, not two classes."""
     seen: dict[str, str] = {}
     for name in sorted(names):
         plain = " ".join(unicodedata.normalize("NFKC", name).casefold().split())

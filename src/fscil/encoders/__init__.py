@@ -1,73 +1,149 @@
-"""Encoders: uint8 images to embeddings (the paper's phi). A registry maps names to backbones."""
+"""Encoders: uint8 images to embeddings (the paper's phi). A registry maps names to backbones.
+
+A backbone is a class or function without arguments that gives an nn.Module: float images [n, 3, h, w] to embeddings
+[n, dim], with the attribute `dim`. The first line of its docstring is its description. It may also have
+- `input_size`: the only image size in pixels that it takes; without it, it takes any,
+- `imagenet`: the URL of ImageNet weights, a file named after the first digits of its SHA-256 as torchvision's are,
+- `spatial`: a method that gives the features before pooling, [n, dim, h', w'].
+Other packages add theirs as entry points of the group `fscil.encoders`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib.metadata import entry_points
-from typing import cast
+from importlib.metadata import EntryPoint, entry_points
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from fscil import distributed
-from fscil.encoders.resnet18 import resnet18
-from fscil.encoders.resnet20 import resnet20
+from fscil.encoders import weights as weight_files
+from fscil.encoders.encoder import EMBED_AT_ONCE, Encoder
+from fscil.encoders.resnet18 import ResNet18
+from fscil.encoders.resnet20 import ResNet20
 from fscil.encoders.shared_norm import share_statistics
-from fscil.images import Images, subset
+from fscil.errors import UserError
 from fscil.naming import choose
 
-# images that are embedded together: a GPU wants to be filled, a CPU's activations should stay in its cache
-EMBED_AT_ONCE = {"cuda": 512, "cpu": 64}
+__all__ = ["EMBED_AT_ONCE", "Encoder", "build", "choose_input_size", "descriptions", "names", "weights_checksum"]
 
-BACKBONES: dict[str, Callable[[], nn.Module]] = {"resnet20": resnet20, "resnet18": resnet18}
+GROUP = "fscil.encoders"
+Backbone = Callable[[], nn.Module]
+BACKBONES: dict[str, Backbone] = {"resnet20": ResNet20, "resnet18": ResNet18}
+
+# the field stores photos somewhat larger than the encoder sees them, which leaves room for random crops in training
+CONVENTIONAL_INPUT = {256: 224, 92: 84}  # by stored size
 
 
-class Encoder(nn.Module):
-    """A backbone with the normalisation of its input, so that whoever holds it needs to know nothing about the data.
+def names() -> list[str]:
+    """The built-in encoders, then those of other packages by name; a built-in name cannot be taken over."""
+    return [*BACKBONES, *sorted(_of_other_packages())]
 
-    uint8 images [n, 3, height, width] -> float32 embeddings [n, dim]
+
+def descriptions() -> dict[str, str]:
+    """A line about every encoder. A package that cannot be imported says so in its line and hurts nobody else."""
+    lines = {}
+    for name in names():
+        try:
+            lines[name] = ((_backbone(name).__doc__ or "").strip() or "no description").splitlines()[0]
+        except UserError as error:
+            lines[name] = str(error)
+    return lines
+
+
+def build(
+    name: str, mean: tuple[float, ...], std: tuple[float, ...], *, input_size: int | None = None, weights: str = "none"
+) -> Encoder:
+    """The encoder of that name for images with that mean and standard deviation of pixels in [0, 1].
+
+    input_size: crop larger images to this many pixels a side; None: take them as they are.
+    weights: none (initialised from torch's global generator, which is drawn from in any case), imagenet, or the path of
+    a .safetensors, .pth or .pt file or of a model folder. Of several processes the first reads it for all.
     """
-
-    def __init__(self, backbone: nn.Module, mean: tuple[float, ...], std: tuple[float, ...]) -> None:
-        super().__init__()
-        self.scale: Tensor
-        self.shift: Tensor
-        self.backbone = backbone.to(memory_format=torch.channels_last)
-        # (x / 255 - mean) / std as one multiplication and one addition
-        scale = 1 / (255 * torch.tensor(std).view(1, 3, 1, 1))
-        self.register_buffer("scale", scale)
-        self.register_buffer("shift", -255 * torch.tensor(mean).view(1, 3, 1, 1) * scale)
-        self.dim = cast(int, backbone.dim)
-        self.autocast = False  # to bfloat16; CUDA alone, since some CPUs crash on it
-
-    def forward(self, images: Tensor) -> Tensor:
-        x = images.to(torch.float32, memory_format=torch.channels_last) * self.scale + self.shift
-        # reduced precision is for gradient steps; embeddings that are kept (prototypes, tests) stay float32
-        if self.autocast and torch.is_grad_enabled():
-            with torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
-                return self.backbone(x).float()
-        return self.backbone(x).float()
-
-    def embed(self, images: Images) -> Tensor:
-        """Embeddings of any number of images, in evaluation mode and bounded memory; shared by all processes."""
-        return distributed.map_shards(len(images), lambda mine: self.embed_here(subset(images, mine)))
-
-    @torch.no_grad()
-    def embed_here(self, images: Images) -> Tensor:
-        """The same, all of it in this process."""
-        was_training = self.training
-        self.eval()
-        device = next(self.parameters()).device
-        parts = [self(part.to(device)) for part in images.split(EMBED_AT_ONCE[device.type])]
-        self.train(was_training)
-        return torch.cat(parts) if parts else torch.empty(0, self.dim, device=device)
-
-
-def build(name: str, mean: tuple[float, ...], std: tuple[float, ...]) -> Encoder:
-    """The encoder of that name, freshly initialised from torch's global generator."""
-    backbones = {**BACKBONES, **{point.name: point.load for point in entry_points(group="fscil.encoders")}}
-    key = choose(name, backbones, "encoder")
-    backbone = BACKBONES[key]() if key in BACKBONES else backbones[key]()()
+    make = _backbone(name)
+    if input_size is None:
+        input_size = _demanded(make)
+    else:
+        _check_demand(name, make, input_size)
+    backbone = make()
+    if not isinstance(getattr(backbone, "dim", None), int):
+        raise UserError(f"encoder {name!r} does not say in `dim` how long its embeddings are; ask its authors")
+    source = "none"
+    if weights != "none":
+        state, url = backbone.state_dict(), _published_at(make)
+        source, tensors = distributed.broadcast(lambda: weight_files.load(weights, name, url, state))
+        backbone.load_state_dict(state | tensors)
     if distributed.world_size() > 1:
         share_statistics(backbone)
-    return Encoder(backbone, mean, std)
+    return Encoder(backbone, mean, std, input_size, source)
+
+
+def choose_input_size(name: str, stored: int, asked: int = 0) -> int:
+    """Pixels a side that the encoder should see of images stored with `stored` pixels a side.
+
+    What is asked for decides; 0 leaves it to the encoder, then to the field's convention (256 stored: 224, 92: 84),
+    and otherwise takes whole images. Nothing is built to find out.
+    """
+    make = _backbone(name)
+    if asked < 0:
+        raise UserError(f"input_size={asked} must be positive, or 0 for the encoder's own")
+    if asked > 0:
+        _check_demand(name, make, asked)
+    wanted = asked or _demanded(make) or CONVENTIONAL_INPUT.get(stored, stored)
+    if wanted > stored:
+        larger = {seen: size for size, seen in CONVENTIONAL_INPUT.items()}.get(wanted, wanted)
+        lower = "lower input_size" if asked and not _demanded(make) else "choose another encoder"
+        raise UserError(
+            f"encoder {name} would see {wanted} pixels a side, but the images are stored with {stored}; store them "
+            f"larger where the dataset lets you (size={larger}), or {lower}"
+        )
+    return wanted
+
+
+def weights_checksum(weights: str, name: str) -> str:
+    """What identifies the content of `weights` for that encoder, wherever the file lies: "none" or "sha256:16HEX".
+
+    It is the last word of the built encoder's `weights`. Like `build`, all processes must call it together.
+    """
+    if weights == "none":
+        return "none"
+    url = _published_at(_backbone(name))
+    return distributed.broadcast(lambda: weight_files.read(weights, name, url).checksum)
+
+
+def _demanded(make: Backbone) -> int | None:
+    size: int | None = getattr(make, "input_size", None)
+    return size
+
+
+def _check_demand(name: str, make: Backbone, input_size: int) -> None:
+    if _demanded(make) not in (None, input_size):
+        raise UserError(
+            f"encoder {name} takes images of {_demanded(make)} pixels a side only, not {input_size}; set input_size=0"
+        )
+
+
+def _published_at(make: Backbone) -> str | None:
+    url: str | None = getattr(make, "imagenet", None)
+    return url
+
+
+def _of_other_packages() -> dict[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=GROUP) if point.name not in BACKBONES}
+
+
+def _backbone(name: str) -> Backbone:
+    choose(name, names(), "encoder")
+    if name in BACKBONES:
+        return BACKBONES[name]
+    point = _of_other_packages()[name]
+    try:
+        make = point.load()
+    except (Exception, SystemExit) as error:  # whatever another package's import raises, the user must know whose it is
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise UserError(
+            f"encoder {name!r} of {point.value} cannot be imported ({reason}); reinstall that package"
+        ) from error
+    if not callable(make):
+        raise UserError(f"encoder {name!r}: {point.value} is neither a class nor a function; ask its authors")
+    backbone: Backbone = make
+    return backbone

@@ -29,7 +29,10 @@ class BasicBlock(nn.Module):
 
 
 class ResNet20(nn.Module):
-    """float images [n, 3, 32, 32] -> embeddings [n, 64]; 271,824 parameters."""
+    """64-dimensional embeddings, 271,824 parameters; for small images such as CIFAR's (32 pixels)
+
+    float images [n, 3, h, w] -> embeddings [n, 64]
+    """
 
     dim = 64
 
@@ -46,9 +49,9 @@ class ResNet20(nn.Module):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
     def forward(self, x: Tensor) -> Tensor:
+        return F.adaptive_avg_pool2d(self.spatial(x), 1).flatten(1)
+
+    def spatial(self, x: Tensor) -> Tensor:
+        """The features before pooling: [n, 3, h, w] -> [n, 64, h / 4, w / 4], rounded up"""
         conv, bn = self.stem
-        return F.adaptive_avg_pool2d(self.stages(norm_relu(bn, conv(x))), 1).flatten(1)
-
-
-def resnet20() -> ResNet20:
-    return ResNet20()
+        return self.stages(norm_relu(bn, conv(x)))

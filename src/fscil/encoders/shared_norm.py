@@ -50,7 +50,7 @@ def moments(x: Tensor) -> tuple[Tensor, Tensor, int]:
 
 
 class _Normalise(torch.autograd.Function):
-    """y = w x^ + b with x^ = (x - mean) / std, where mean and std hang on x in all processes."""
+    """y = w x^ + b with x^ = (x - mean) / std, where mean and std depend on x in all processes."""
 
     @staticmethod
     def forward(

@@ -1,0 +1,142 @@
+"""Weights that were trained elsewhere: ImageNet's, or a file's. Only tensors are ever read, never pickled code."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from http.client import HTTPException
+from pathlib import Path
+
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from fscil.errors import UserError
+
+SUFFIXES = (".safetensors", ".pth", ".pt")
+CHOICES = "give none, imagenet, or the path of a .safetensors, .pth or .pt file or of a model folder"
+
+# what training scripts wrap around a state dict, and put before the names of its tensors
+WRAPPERS = ("state_dict", "model")
+PREFIXES = ("", "module.", "backbone.", "module.backbone.", "encoder.backbone.", "module.encoder.backbone.")
+COUNTER = "num_batches_tracked"  # of batch normalisation; files from before torch 0.4.1 have none
+
+State = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class WeightsFile:
+    path: Path
+    data: bytes
+
+    @property
+    def checksum(self) -> str:
+        return f"sha256:{hashlib.sha256(self.data).hexdigest()[:16]}"
+
+
+def load(weights: str, encoder: str, url: str | None, wanted: Mapping[str, Tensor]) -> tuple[str, State]:
+    """What result.json calls these weights, "NAME sha256:16HEX", and a tensor for each name in wanted."""
+    file = read(weights, encoder, url)
+    name = "imagenet" if weights == "imagenet" else file.path.name
+    return f"{name} {file.checksum}", fit(parse(file), wanted, file.path, encoder)
+
+
+def read(weights: str, encoder: str, url: str | None) -> WeightsFile:
+    """The file behind weights: the one published at the url for "imagenet", else the path of a file or model folder."""
+    if weights == "imagenet":
+        return _read_published(encoder, url)
+    path = Path(os.path.expanduser(weights))
+    if os.path.isdir(path):
+        path = path / "model.safetensors"
+    if not os.path.exists(path):
+        raise UserError(f"weights={weights}: there is no file {path}; {CHOICES}")
+    if not os.path.isfile(path) or path.suffix.lower() not in SUFFIXES:
+        raise UserError(f"weights={weights}: {path} is no file of weights; {CHOICES}")
+    return WeightsFile(path, _read_bytes(path))
+
+
+def _read_published(encoder: str, url: str | None) -> WeightsFile:
+    """Downloaded once into torch's own cache; the digits in the file's name are those of its SHA-256."""
+    if url is None:
+        raise UserError(f"there are no ImageNet weights for encoder {encoder}; give weights=none or the path of a file")
+    digits = re.search(r"-([0-9a-f]{8,64})\.", url.rpartition("/")[2])
+    expected = digits[1] if digits else ""
+    path = Path(torch.hub.get_dir(), "checkpoints", url.rpartition("/")[2])
+    if not os.path.isfile(path):
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            torch.hub.download_url_to_file(url, str(path), expected, progress=False)
+        except (OSError, RuntimeError, HTTPException) as error:
+            reason = " ".join(str(error).split())
+            raise UserError(
+                f"the ImageNet weights of {encoder} cannot be downloaded ({reason}); fetch {url} on another machine "
+                "and give the file's path as weights=PATH"
+            ) from error
+    file = WeightsFile(path, _read_bytes(path))
+    if not hashlib.sha256(file.data).hexdigest().startswith(expected):
+        raise UserError(f"{path} is damaged: its SHA-256 is not the published one; delete it to download it again")
+    return file
+
+
+def _read_bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror}); check the file and its permissions") from error
+
+
+def parse(file: WeightsFile) -> State:
+    """All tensors in the file, by name."""
+    try:
+        if file.path.suffix.lower() == ".safetensors":
+            found: object = safetensors.torch.load(file.data)
+        else:
+            found = torch.load(io.BytesIO(file.data), map_location="cpu", weights_only=True)
+    except Exception as error:  # damaged files raise nearly anything
+        raise UserError(
+            f"{file.path} cannot be read as weights: it is damaged or holds more than tensors; save the network's "
+            "state_dict alone, best as .safetensors"
+        ) from error
+    for key in WRAPPERS:
+        if isinstance(found, Mapping) and isinstance(found.get(key), Mapping):
+            found = found[key]
+    if not isinstance(found, Mapping):
+        raise UserError(f"{file.path} holds no state dict but a {type(found).__name__}; save the network's state_dict")
+    return {name: value for name, value in found.items() if isinstance(name, str) and isinstance(value, Tensor)}
+
+
+def fit(found: State, wanted: Mapping[str, Tensor], path: Path, encoder: str) -> State:
+    """A tensor for each name in wanted, of its shape and type, or a refusal. Heads and other parts are left out."""
+    prefix = max(PREFIXES, key=lambda prefix: sum(prefix + name in found for name in wanted))
+    given = {name.removeprefix(prefix): tensor for name, tensor in found.items() if name.startswith(prefix)}
+
+    def refuse_if(names: Sequence[str], problem: str) -> None:
+        if names:
+            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+            raise UserError(
+                f"{path} does not fit encoder {encoder}, {problem}: {', '.join(names[:3])}{more}; "
+                "choose the encoder it was saved from"
+            )
+
+    refuse_if([name for name in wanted if name not in given and not name.endswith(COUNTER)], "missing")
+    # More blocks than the backbone has make another network, though all names that are wanted are there.
+    parts = {name.partition(".")[0] for name in wanted}
+    others = [name for name in given if name not in wanted and not name.endswith(COUNTER)]
+    refuse_if([name for name in others if name.partition(".")[0] in parts], "unknown")
+    here = {name: tensor for name, tensor in wanted.items() if name in given}
+    refuse_if([name for name in here if not _is_alike(given[name], here[name])], "of another shape or type")
+    fitted = {name: given[name].to(tensor.dtype) for name, tensor in here.items()}
+    infinite = [name for name, tensor in fitted.items() if not tensor.isfinite().all()]
+    if infinite:
+        raise UserError(f"{path} holds NaN or infinite values, first in {infinite[0]}; that training went wrong")
+    return fitted
+
+
+def _is_alike(given: Tensor, wanted: Tensor) -> bool:
+    """Plain tensors of one shape; floats of any precision will do for floats."""
+    is_plain = given.layout == torch.strided and given.device.type == "cpu" and not given.is_quantized
+    return is_plain and given.shape == wanted.shape and given.is_floating_point() == wanted.is_floating_point()
