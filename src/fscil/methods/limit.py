@@ -20,11 +20,18 @@ from fscil.calibrators import Transformer
 from fscil.engine import Stage, seed_for
 from fscil.engine.schedule import decay_every
 from fscil.engine.stage import Batch, ParameterGroup, steps_at_once
-from fscil.episodes import TaskShape, class_members
+from fscil.episodes import (
+    EmbeddingTasks,
+    ImageTasks,
+    TaskShape,
+    check_tasks,
+    images_of_step,
+    query_labels,
+    sizes,
+)
 from fscil.errors import UserError
 from fscil.methods.cosine_network import CosineNetwork
 from fscil.methods.decoupled_cosine import MIRROR, POWER, WHITEN, PrototypeMethod
-from fscil.methods.fake_tasks import EmbeddingTasks, ImageTasks, check_tasks, images_of_step, query_labels, sizes
 from fscil.methods.pretrain import PretrainSettings, augmented, build_augmentation, check_batch, items_of, pretrain
 from fscil.settings import setting
 
@@ -43,9 +50,9 @@ class LimitSettings(PretrainSettings):
     fake_queries: int = setting(2, "K' of every class seen; the paper only says that it can be large", least=1)
     fake_classes: str = setting(
         "mixed",
-        "fake new classes are base classes (the paper), or blends of two: those lie among the base rows, as real new "
-        "classes do, so the calibrator learns to defend them",
-        choices=("base", "mixed"),
+        "fake new classes are base classes (the paper), base classes rotated by 90, 180 or 270 degrees (as in CEC), or "
+        "blends of two: those lie among the base rows, as real new classes do, so the calibrator learns to defend them",
+        choices=("base", "mixed", "rotated"),
     )
     rows: str = setting(
         "means",
@@ -112,7 +119,7 @@ class Limit(PrototypeMethod):
     @property
     def shape(self) -> TaskShape:
         s = self.settings
-        return TaskShape(s.fake_phases, s.fake_way, s.fake_shot, s.fake_queries, mixed=s.fake_classes == "mixed")
+        return TaskShape(s.fake_phases, s.fake_way, s.fake_shot, s.fake_queries, new_classes=s.fake_classes)
 
     def check(self, session: Session) -> None:
         """What cannot be meta-trained is refused before the long pre-training, not after it."""
@@ -120,7 +127,7 @@ class Limit(PrototypeMethod):
         if settings.tasks == "plain":
             check_batch(session, settings.batch)
         else:
-            check_tasks(self.shape, class_members(session.labels, len(session.classes))[1], settings.encoder_lr > 0)
+            check_tasks(self.shape, session, encoder_learns=settings.encoder_lr > 0)
         if settings.calibrator_lr == 0 and (settings.tasks == "plain" or settings.encoder_lr == settings.rows_lr == 0):
             raise UserError("nothing is left to meta-train: every learning rate is 0; raise calibrator_lr")
 
