@@ -23,11 +23,10 @@ from fscil.benchmark import Session
 from fscil.config import resolve
 from fscil.datasets import folder as photos
 from fscil.engine import Engine
-from fscil.episodes import TaskShape
+from fscil.episodes import EmbeddingTasks, TaskShape
 from fscil.images import Source, StreamedImages
 from fscil.methods import Context, encoder_cache
 from fscil.methods.cosine_network import CosineNetwork
-from fscil.methods.fake_tasks import EmbeddingTasks
 
 # what the second machine has other pictures of, under the same names
 OTHER_PICTURES = ("nothing", "the test set", "other trials", "the base session")
@@ -114,11 +113,11 @@ def embed_in_shares() -> dict[str, int]:
     torch.manual_seed(1)
     encoder = encoders.build("small", (0.5, 0.5, 0.5), (0.25, 0.25, 0.25))
     network = CosineNetwork(encoder, torch.zeros(5, 8), mirror=True)
-    shape, plain = TaskShape(1, 2, 2, 1, mixed=True), augment.build("none", size=8)
+    shape, plain = TaskShape(1, 2, 2, 1, "mixed"), augment.build("none", size=8)
 
     def of_fake_tasks(session: Session) -> Tensor:
         tasks = EmbeddingTasks(session, shape, plain, network.embed_here, 1)
-        return torch.cat([tasks.embeddings, tasks.pool.flatten(0, 1)])
+        return torch.cat([tasks.embeddings[:, 0], tasks.pool.flatten(0, 1)])
 
     embed: dict[str, Callable[[Session], Tensor]] = {
         "encoder": lambda session: encoder.embed(session.images),

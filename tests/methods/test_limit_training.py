@@ -121,7 +121,7 @@ def test_loss_of_blended_classes(
     method.learn_base(benchmark.sessions[0])
     stage = recording_engine.stages[-1]
     batch = {name: tensor[1] for name, tensor in stage.prepare(0).items()}
-    expected = loss_by_hand(method, benchmark.sessions[0], TaskShape(3, 1, 2, 1, mixed=True), 0, 1)
+    expected = loss_by_hand(method, benchmark.sessions[0], TaskShape(3, 1, 2, 1, "mixed"), 0, 1)
     assert float(stage.loss(batch)) == pytest.approx(expected, rel=1e-4)
 
 

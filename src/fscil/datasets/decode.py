@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,14 +24,14 @@ STREAM = "read images while training: always, never, or where they would take mo
 
 def read_files(
     paths: Sequence[Path], names: Sequence[str], size: int, stream: str = "auto"
-) -> tuple[Images, list[str]]:
-    """Images uint8 [n, 3, size, size], streamed if they are too many, and what identifies the content of each file."""
+) -> Images:
+    """Images uint8 [n, 3, size, size], streamed if they are too many."""
     if stream == "always" or (stream == "auto" and len(paths) * 3 * size * size > RESIDENT_BYTES):
         return stream_files(paths, names, size)
     return decode_files(paths, size)
 
 
-def stream_files(paths: Sequence[Path], names: Sequence[str], size: int) -> tuple[StreamedImages, list[str]]:
+def stream_files(paths: Sequence[Path], names: Sequence[str], size: int) -> StreamedImages:
     """The files are known by name, length and time of change: their bytes are read when they are needed."""
     facts, copied = [], []
     for path, name in zip(paths, names, strict=True):
@@ -44,23 +43,20 @@ def stream_files(paths: Sequence[Path], names: Sequence[str], size: int) -> tupl
         facts.append(f"{copied[-1]} {status.st_mtime_ns}")
     recipe = f"{size} pixels a side, Pillow {PIL.__version__}"
     source = Source(lambda row: decode(read_bytes(paths[row]), size, str(paths[row])), size, recipe, facts, copied)
-    return StreamedImages(source), facts
+    return StreamedImages(source)
 
 
-def decode_files(paths: Sequence[Path], size: int) -> tuple[Tensor, list[str]]:
-    """Images uint8 [n, 3, size, size] and the SHA-256 of every file. Pillow decodes outside the interpreter's lock."""
+def decode_files(paths: Sequence[Path], size: int) -> Tensor:
+    """Images uint8 [n, 3, size, size]. Pillow decodes outside the interpreter's lock, so threads share the work."""
     images = torch.empty(len(paths), 3, size, size, dtype=torch.uint8)
-    digests: list[str] = []
+
+    def decode_file(path: Path) -> NDArray[np.uint8]:
+        return decode(read_bytes(path), size, str(path))
+
     with ThreadPoolExecutor(thread_count()) as pool:
-        for i, (pixels, digest) in enumerate(pool.map(lambda path: _decode_file(path, size), paths)):
+        for i, pixels in enumerate(pool.map(decode_file, paths)):
             images[i] = torch.from_numpy(pixels).permute(2, 0, 1)
-            digests.append(digest)
-    return images, digests
-
-
-def _decode_file(path: Path, size: int) -> tuple[NDArray[np.uint8], str]:
-    data = read_bytes(path)
-    return decode(data, size, str(path)), hashlib.sha256(data).hexdigest()
+    return images
 
 
 def read_bytes(path: Path) -> bytes:
@@ -75,31 +71,41 @@ def unreadable(path: Path, error: OSError) -> UserError:
 
 
 def decode(data: bytes, size: int, name: str) -> NDArray[np.uint8]:
-    """The middle square of an image file: uint8 [size, size, 3]. Its bytes decide what format it has, not its name."""
+    """The middle square of an image file, size x size: uint8 [size, size, 3]. What the bytes are decides, not the name."""
     try:
         with Image.open(io.BytesIO(data)) as image:
-            _refuse_bomb(image)
-            image.draft(None, (2 * size, 2 * size))  # lets JPEG skip detail nobody will see
-            return middle_square(image, size)
-    except UserError as error:
-        raise UserError(f"{name} {error}") from error
-    except Image.DecompressionBombError as error:
-        raise UserError(f"{name} has too many pixels to be decoded safely; make it smaller or remove it") from error
-    except Exception as error:  # Pillow's decoders raise nearly anything on damaged files
-        raise UserError(f"{name} cannot be read as an image; replace or remove it") from error
+            return decode_image(image, size, name)
+    except UserError:
+        raise
+    except Exception as error:
+        raise _refused(name, error) from error
 
 
-def middle_square(image: Image.Image, size: int) -> NDArray[np.uint8]:
-    """The middle square of an image, the right way up and in RGB: uint8 [size, size, 3].
+def decode_image(image: Image.Image, size: int, name: str) -> NDArray[np.uint8]:
+    """The same for an image that Pillow has opened.
 
     This is "short side to size, then centre crop" in one step, so that a very long picture is never blown up.
     """
-    upright = _as_rgb(ImageOps.exif_transpose(image))
+    try:
+        _refuse_bomb(image)
+        image.draft(None, (2 * size, 2 * size))  # lets JPEG skip detail nobody will see
+        upright = _as_rgb(ImageOps.exif_transpose(image))
+    except Exception as error:
+        raise _refused(name, error) from error
     width, height = upright.size
     side = min(width, height)
     left, top = (width - side) / 2, (height - side) / 2
     box = (left, top, left + side, top + side)
     return np.array(upright.resize((size, size), Image.Resampling.BILINEAR, box=box))
+
+
+def _refused(name: str, error: Exception) -> UserError:
+    """Pillow's decoders raise nearly anything on damaged files."""
+    if isinstance(error, UserError):
+        return UserError(f"{name} {error}")
+    if isinstance(error, Image.DecompressionBombError):
+        return UserError(f"{name} has too many pixels to be decoded safely; make it smaller or remove it")
+    return UserError(f"{name} cannot be read as an image; replace or remove it")
 
 
 def _refuse_bomb(image: Image.Image) -> None:

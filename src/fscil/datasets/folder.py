@@ -5,13 +5,13 @@ from __future__ import annotations
 import difflib
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from fscil.benchmark import Benchmark, checksum, split
+from fscil.benchmark import Benchmark, split
 from fscil.datasets.decode import STREAM, read_files
 from fscil.datasets.folder_index import LAYOUT, Item, read_items
 from fscil.datasets.registry import TRIAL, Dataset
@@ -53,8 +53,8 @@ def load(options: FolderOptions, root: Path | None = None) -> Benchmark:
         train += [(item, label) for item in for_training]
         test += [(item, label) for item in for_test]
     files = [item for item, _ in train + test]
-    images, facts = read_files([i.path for i in files], [i.key for i in files], options.size, options.stream)
-    return split(
+    images = read_files([i.path for i in files], [i.key for i in files], options.size, options.stream)
+    benchmark = split(
         "folder",
         used,
         subset(images, slice(len(train))),
@@ -70,6 +70,7 @@ def load(options: FolderOptions, root: Path | None = None) -> Benchmark:
         std=STD,
         warnings=_left_out(sorted({item.class_name for item in items} - set(used))),
     )
+    return replace(benchmark, title=path.absolute().name)
 
 
 def order_classes(names: Sequence[str], order: str, seed: int) -> list[str]:

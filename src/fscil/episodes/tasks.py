@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fscil.errors import UserError
+from fscil.episodes.new_classes import KINDS, NewClasses
+from fscil.naming import choose
 
 
 @dataclass(frozen=True)
@@ -18,33 +19,15 @@ class TaskShape:
     way: int  # N^
     shot: int  # K^
     queries: int  # K'
-    mixed: bool = False  # a fake new class is the blend of two base classes, and all base rows stay
+    new_classes: str = "base"  # one of KINDS
 
     @property
-    def parents(self) -> int:
-        """How many base classes a fake new class is made of."""
-        return 2 if self.mixed else 1
+    def kind(self) -> NewClasses:
+        return KINDS[choose(self.new_classes, KINDS, "value for fake_classes")]
 
     def old(self, base_classes: int) -> int:
         """|Y^_0|: how many classes a task starts with."""
-        return base_classes if self.mixed else base_classes - self.way * self.phases
-
-    def check(self, counts: Tensor) -> None:
-        """Refuse shapes that the base session cannot give; counts: images of each base class."""
-        new, base = self.way * self.phases * self.parents, len(counts)
-        if min(self.phases, self.way, self.shot, self.queries) < 1:
-            raise UserError("fake_phases, fake_way, fake_shot and fake_queries must all be at least 1")
-        if new > base or (new == base and not self.mixed):
-            each = "pairs of base classes" if self.mixed else "base classes"
-            raise UserError(
-                f"fake tasks of {self.phases} phases x {self.way}-way take {self.way * self.phases} {each}, but there "
-                f"are {base} base classes; lower fake_way or fake_phases"
-            )
-        if int(counts.min()) < self.shot + self.queries:
-            raise UserError(
-                f"a fake task needs {self.shot} shots and {self.queries} queries of a class, but one base class has "
-                f"{int(counts.min())} images; lower fake_shot or fake_queries"
-            )
+        return base_classes if self.kind.base_rows_stay else base_classes - self.way * self.phases
 
 
 @dataclass(frozen=True)
@@ -53,6 +36,7 @@ class FakeTasks:
 
     old_classes: Tensor  # [steps, old]
     new_classes: Tensor  # [steps, C, N, parents]
+    turns: Tensor  # quarter turns of each new class [steps, C, N]
     supports: Tensor  # [steps, C, N, K, parents]
     old_queries: tuple[Tensor, ...]  # per phase [steps, old, K']
     new_queries: tuple[Tensor, ...]  # per phase [steps, N * phase, K', parents]
@@ -70,29 +54,33 @@ def class_members(labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:
 def sample_fake_tasks(
     members: Tensor, counts: Tensor, shape: TaskShape, steps: int, generator: torch.Generator
 ) -> FakeTasks:
-    """Algorithm 1 for `steps` independent tasks; members and counts as class_members gives them.
+    """Algorithm 1 for `steps` independent tasks; members and counts come from class_members.
 
-    Every class ranks its images at random in every step: the first K are its shots, if it is a fake new class, and
-    queries come from the others alone, so no query is ever a support of the same task.
+    In every step each class ranks its images at random. The first K are its shots if it is (the parent of) a new
+    class; queries come from the rest only, so no query is ever a support of the same task.
     """
     classes, most = members.shape
-    C, N, K, Kq = shape.phases, shape.way, shape.shot, shape.queries
+    kind, C, N, K, Kq = shape.kind, shape.phases, shape.way, shape.shot, shape.queries
     device = members.device
-    new, old = C * N * shape.parents, shape.old(classes)
+    new = C * N * kind.parents
 
-    # line 1 and 2: divide the label space
+    # lines 1 and 2: divide the label space
     order = torch.rand(steps, classes, device=device, generator=generator).argsort(1)
-    new_classes = order[:, :new].view(steps, C, N, shape.parents)
-    old_classes = torch.arange(classes, device=device).expand(steps, -1) if shape.mixed else order[:, new:]
+    new_classes = order[:, :new].view(steps, C, N, kind.parents)
+    old_classes = torch.arange(classes, device=device).expand(steps, -1) if kind.base_rows_stay else order[:, new:]
 
     ranks = torch.rand(steps, classes, most, device=device, generator=generator)
     ranks = ranks.masked_fill(torch.arange(most, device=device) >= counts[:, None], 2)
     needed = min(most, K + 2 * C * Kq)
     ranking = ranks.topk(needed, dim=2, largest=False).indices  # [steps, classes, needed]
+    if kind.turned:
+        turns = torch.randint(1, 4, (steps, C, N), device=device, generator=generator)
+    else:
+        turns = torch.zeros(steps, C, N, dtype=torch.long, device=device)
 
     def images_of(which: Tensor, places: Tensor) -> Tensor:
-        """which [steps, n] classes -> the images on those places of their ranking [steps, n, places]"""
-        # places past the class's own images start again behind its shots
+        """Classes [steps, n] -> the images at these places of their rankings [steps, n, places]"""
+        # in a class with too few images, places wrap around to the first one after its shots
         room = torch.clamp(counts[which], max=needed)[..., None] - K
         wrapped = torch.where(places < K, places, K + (places - K) % room)
         step = torch.arange(steps, device=device)[:, None, None]
@@ -100,15 +88,14 @@ def sample_fake_tasks(
 
     # line 4: K shots per new class
     supports = images_of(new_classes.reshape(steps, -1), torch.arange(K, device=device))
-    supports = supports.view(steps, C, N, shape.parents, K).transpose(3, 4)
-    # line 5: K' queries per class seen so far. Where there are enough images, a blended class
+    supports = supports.view(steps, C, N, kind.parents, K).transpose(3, 4)
+    # line 5: K' queries per class seen so far. Where there are enough images, a new class
     # and its parents ask with different ones.
     old_queries, new_queries = [], []
     for c in range(C):
         places = K + 2 * c * Kq + torch.arange(Kq, device=device)
         old_queries.append(images_of(old_classes, places))
         so_far = new_classes[:, : c + 1].reshape(steps, -1)
-        asked = images_of(so_far, places + Kq).view(steps, N * (c + 1), shape.parents, Kq)
+        asked = images_of(so_far, places + Kq).view(steps, N * (c + 1), kind.parents, Kq)
         new_queries.append(asked.transpose(2, 3))
-    assert old_queries[0].shape[1] == old
-    return FakeTasks(old_classes, new_classes, supports, tuple(old_queries), tuple(new_queries))
+    return FakeTasks(old_classes, new_classes, turns, supports, tuple(old_queries), tuple(new_queries))

@@ -1,0 +1,49 @@
+"""What the base session cannot give is refused in one line, before any training."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from fscil.benchmark import Session
+from fscil.distributed import check_step_size
+from fscil.episodes.layout import sizes
+from fscil.episodes.tasks import TaskShape
+from fscil.errors import UserError
+
+
+def check_tasks(shape: TaskShape, session: Session, *, encoder_learns: bool) -> None:
+    kind, base_classes = shape.kind, len(session.classes)
+    if min(shape.phases, shape.way, shape.shot, shape.queries) < 1:
+        raise UserError("fake_phases, fake_way, fake_shot and fake_queries must all be at least 1")
+    new = shape.way * shape.phases
+    # where the parents' rows leave, one base class must stay
+    if new * kind.parents > base_classes - (not kind.base_rows_stay):
+        each = "base classes" if kind.parents == 1 else "pairs of base classes"
+        raise UserError(
+            f"fake tasks of {shape.phases} phases x {shape.way}-way take {new} {each}, but there are {base_classes} "
+            "base classes; lower fake_way or fake_phases"
+        )
+    fewest = int(torch.bincount(session.labels, minlength=base_classes).min())
+    if fewest < shape.shot + shape.queries:
+        raise UserError(
+            f"a fake task needs {shape.shot} shots and {shape.queries} queries of a class, but one base class has "
+            f"{fewest} images; lower fake_shot or fake_queries"
+        )
+    height, width = session.images.shape[-2:]
+    if kind.turned and height != width:
+        raise UserError(
+            f"fake_classes={kind.name} turns images by 90 degrees, so they must be square, but these have {height} x "
+            f"{width} pixels; set fake_classes=base or fake_classes=mixed"
+        )
+    if encoder_learns:
+        check_step_size(sum(sizes(shape, base_classes)), "a fake task", "raise fake_way, fake_shot or fake_queries")
+    elif kind.parents > 1:
+        # h images of each parent make h * h different blends, so the square root is enough
+        half, needed = fewest // 2, max(shape.queries, math.isqrt(shape.shot + shape.queries - 1) + 1, 2)
+        if half < needed:
+            raise UserError(
+                f"blended fake classes take half of a base class's images, here {half}, but {shape.shot} shots and "
+                f"{shape.queries} queries need {needed}; set fake_classes=base or lower fake_shot and fake_queries"
+            )
