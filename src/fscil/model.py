@@ -44,8 +44,7 @@ def build(spec: ModelSpec, classes: int, weights: str = "none") -> Model:
     """A model with rows for so many classes, initialised from torch's global generator, or the encoder from weights."""
     encoder = encoders.build(spec.encoder, spec.mean, spec.std, input_size=spec.input_size, weights=weights)
     rows = nn.init.kaiming_uniform_(torch.empty(classes, encoder.dim), a=5**0.5)
-    calibrator = calibrators.build(spec.calibrator, encoder.dim, **spec.calibrator_options)
-    return Model(spec if weights == "none" else replace(spec, weights=encoder.weights), encoder, rows, calibrator)
+    return Model(spec if weights == "none" else replace(spec, weights=encoder.weights), encoder, rows)
 
 
 class Model(nn.Module):
@@ -62,10 +61,11 @@ class Model(nn.Module):
     whitening: Tensor  # [d, d], applied to embeddings
     base: Tensor  # bool [classes]: which rows belong to base classes
 
-    def __init__(self, spec: ModelSpec, encoder: Encoder, rows: Tensor, calibrator: nn.Module) -> None:
+    def __init__(self, spec: ModelSpec, encoder: Encoder, rows: Tensor) -> None:
         super().__init__()
-        self.encoder, self.calibrator = encoder, calibrator
+        self.encoder = encoder
         self.rows = nn.Parameter(rows)
+        self.set_calibrator(spec.calibrator, **spec.calibrator_options)
         self.register_buffer("whitening", torch.eye(encoder.dim))
         self.register_buffer("base", torch.ones(len(rows), dtype=torch.bool))
         self.power, self.mirror, self.base_margin = spec.power, spec.mirror, spec.base_margin
@@ -78,7 +78,7 @@ class Model(nn.Module):
             self._spec,
             power=self.power,
             mirror=self.mirror,
-            calibrator=self.calibrator.name,
+            calibrator=self.calibrator_name,
             calibrator_options=self.calibrator.options,
             base_margin=self.base_margin,
         )
@@ -119,6 +119,11 @@ class Model(nn.Module):
         """[n, d] -> logits [n, classes]; those of base classes are lowered by the margin."""
         logits: Tensor = self.calibrator.predict(self.rows, embeddings)
         return logits - self.base_margin * self.base if self.base_margin else logits
+
+    def set_calibrator(self, name: str, **options: Any) -> None:
+        """Another set function from rows and queries to logits, freshly initialised."""
+        self.calibrator_name = name
+        self.calibrator = calibrators.build(name, self.encoder.dim, **options).to(self.rows.device)
 
     def add_rows(self, rows: Tensor, base: bool = False) -> None:
         """New classes, after the others."""

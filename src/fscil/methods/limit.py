@@ -6,7 +6,7 @@ Zhou et al., "Few-Shot Class-Incremental Learning by Sampling Multi-Phase Tasks"
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -22,7 +22,6 @@ from fscil.episodes import (
     ImageTasks,
     TaskShape,
     check_tasks,
-    class_members,
     images_of_step,
     query_labels,
     sizes,
@@ -92,6 +91,11 @@ class LimitSettings(EmbeddingSettings, PretrainSettings):
     def shape(self) -> TaskShape:
         return TaskShape(self.fake_phases, self.fake_way, self.fake_shot, self.fake_queries, self.fake_classes)
 
+    @property
+    def calibrator_options(self) -> dict[str, Any]:
+        cosine = self.logits == "cosine"
+        return {"dropout": self.dropout, "cosine": cosine, "scale": self.scale if cosine else 1.0}
+
 
 class Limit(PrototypeMethod):
     """Meta-trained on fake incremental tasks; a transformer calibrates rows and query together."""
@@ -102,12 +106,11 @@ class Limit(PrototypeMethod):
     def check(self, session: Session) -> None:
         """What cannot be meta-trained is refused before the long pre-training, not after it."""
         settings = self.settings
-        calibrators.check_name(settings.calibrator)
+        calibrators.build(settings.calibrator, 4, **settings.calibrator_options)  # refuses what does not fit
         if settings.tasks == "plain":
             check_batch(session, settings.batch)
         else:
-            counts = class_members(session.labels, len(session.classes))[1]
-            check_tasks(settings.shape, counts, encoder_learns=settings.encoder_lr > 0)
+            check_tasks(settings.shape, session, encoder_learns=settings.encoder_lr > 0)
         if settings.calibrator_lr == 0 and (settings.tasks == "plain" or settings.encoder_lr == settings.rows_lr == 0):
             raise UserError("nothing is left to meta-train: every learning rate is 0; raise calibrator_lr")
 
@@ -118,9 +121,7 @@ class Limit(PrototypeMethod):
         model.rows.data = self.base_rows(model, session)
         model.base_margin = settings.base_margin
         torch.manual_seed(seed_for(self.engine.seed, "calibrator"))
-        cosine = settings.logits == "cosine"
-        options = {"dropout": settings.dropout, "cosine": cosine, "scale": settings.scale if cosine else 1.0}
-        model.calibrator = calibrators.build(settings.calibrator, model.encoder.dim, **options).to(self.engine.device)
+        model.set_calibrator(settings.calibrator, **settings.calibrator_options)
         self._meta_train(session)
 
     # -- Algorithm 2 ---------------------------------------------------------------------------------------------
