@@ -84,6 +84,8 @@ SCENARIOS: dict[str, tuple[str, dict[str, Any]]] = {
     "fixed encoder, whitened": ("limit", {**META, "encoder_lr": 0.0, "whiten": 1.0, "dropout": 0.0}),
     "plain batches": ("limit", {**META, "tasks": "plain", "batch": 7}),
     "finetuning": ("finetune", {**META, "session_epochs": 10}),
+    "rotated classes": ("limit", {**META, "fake_classes": "rotated"}),
+    "rotated classes, fixed encoder": ("limit", {**META, "fake_classes": "rotated", "encoder_lr": 0.0}),
 }
 IN_FLOAT32 = list(SCENARIOS)[:6]
 # in float32 only small steps stay comparable

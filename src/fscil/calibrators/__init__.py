@@ -1,7 +1,42 @@
-"""Calibrators: set-to-set functions over classifier rows and a query (the paper's T)."""
+"""Calibrators: set functions over classifier rows and a query (the paper's T). A registry maps names to them."""
 
 from __future__ import annotations
 
-from fscil.calibrators.transformer import Transformer
+import inspect
+from collections.abc import Callable
+from importlib.metadata import entry_points
+from typing import Any
 
-__all__ = ["Transformer"]
+from fscil.calibrators.calibrator import Calibrator
+from fscil.calibrators.cosine import Cosine
+from fscil.calibrators.transformer import Transformer
+from fscil.errors import UserError
+from fscil.naming import choose
+
+BUILT_IN: dict[str, Callable[..., Calibrator]] = {"cosine": Cosine, "transformer": Transformer}
+
+
+def names() -> list[str]:
+    return sorted({*BUILT_IN, *(point.name for point in entry_points(group="fscil.calibrators"))})
+
+
+def build(name: str, dim: int, **options: Any) -> Calibrator:
+    """The calibrator of that name for embeddings of size dim, freshly initialised from torch's global generator.
+
+    Other packages register theirs under the entry point fscil.calibrators: a class, or a function of dim and options.
+    """
+    choose(name, names(), "calibrator")
+    if name in BUILT_IN:
+        cls = BUILT_IN[name]
+    else:
+        (point,) = entry_points(group="fscil.calibrators", name=name)
+        cls = point.load()
+    try:
+        inspect.signature(cls).bind(dim, **options)
+    except TypeError as error:
+        known = ", ".join(list(inspect.signature(cls).parameters)[1:])
+        raise UserError(f"the calibrator {name!r} does not fit its options ({error}); it takes {known}") from error
+    return cls(dim, **options)
+
+
+__all__ = ["BUILT_IN", "Calibrator", "Cosine", "Transformer", "build", "names"]

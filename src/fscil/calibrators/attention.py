@@ -9,48 +9,50 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-SIDE = 1024  # of the largest square of scores: larger ones leave the processor's cache, and are slower
-CACHE = 1.0  # MiB of a matrix [classes, d] that is worked on at once, so that it stays near the processor
+SIDE = 1024  # of the largest square of scores: larger ones do not fit in the processor's cache, and are slower
+CACHE = 1.0  # MiB of a matrix [classes, d] that is processed at once, so that it stays in the cache
 
 
-def attend(asks: Tensor, keys: Tensor, values: Tensor, room: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """asks [n, d], keys and values [C, d] -> what is got [n, d], and its log-mass: log(sum of exp(score)) [n, 1]
+def attend(tokens: Tensor, keys: Tensor, values: Tensor, buffer: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """tokens [n, d], keys and values [C, d] -> attended values [n, d], and their log-mass: log(sum exp(score)) [n, 1]
 
-    The scores are made in the room [n, C], if there is one.
+    Scores are written into the buffer [n, C], if there is one.
     """
-    scores = torch.mm(asks, keys.T, out=room)
-    highest = scores.detach().amax(1, keepdim=True)  # so that no exponential overflows
+    scores = torch.mm(tokens, keys.T, out=buffer)
+    highest = scores.detach().amax(1, keepdim=True)  # subtracted so that no exponential overflows
     share = scores.sub_(highest).exp_()
     mass = share.sum(1, keepdim=True)
-    got = (values.T @ share.T).T  # the product of two wide matrices is faster than that of two tall ones
-    return got.div_(mass), mass.log().add_(highest)
+    attended = (values.T @ share.T).T  # the product of two wide matrices is faster than that of two tall ones
+    return attended.div_(mass), mass.log().add_(highest)
 
 
 def merge(one: tuple[Tensor, Tensor], other: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-    """What is got from two sets of classes, and its log-masses -> from both"""
+    """Attended values and log-masses over two disjoint sets of classes -> over their union"""
     return torch.lerp(one[0], other[0], torch.sigmoid(other[1] - one[1])), torch.logaddexp(one[1], other[1])
 
 
-def attend_in_blocks(asks: Tensor, keys: Tensor, values: Tensor, memory: float) -> tuple[Tensor, ...]:
-    """As attend, with no more than `memory` MiB of scores at a time."""
+def attend_in_blocks(tokens: Tensor, keys: Tensor, values: Tensor, memory: float) -> tuple[Tensor, ...]:
+    """Like attend, with no more than `memory` MiB of scores at a time."""
     side = max(1, min(SIDE, math.isqrt(int(memory * 2**20) // keys.element_size())))
-    space = None if torch.is_grad_enabled() else keys.new_empty(min(side, len(asks)) * min(side, len(keys)))
+    space = None
+    if not (torch.is_grad_enabled() or torch.compiler.is_compiling()):
+        space = keys.new_empty(min(side, len(tokens)) * min(side, len(keys)))
 
-    def to_some(asks: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        room = None if space is None else space[: len(asks) * len(keys)].view(len(asks), len(keys))
-        return attend(asks, keys, values, room)
+    def to_some(tokens: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        buffer = None if space is None else space[: len(tokens) * len(keys)].view(len(tokens), len(keys))
+        return attend(tokens, keys, values, buffer)
 
-    def to_all(asks: Tensor) -> tuple[Tensor, Tensor]:
+    def to_all(tokens: Tensor) -> tuple[Tensor, Tensor]:
         blocks = zip(keys.split(side), values.split(side), strict=True)
-        return functools.reduce(merge, (to_some(asks, *block) for block in blocks))
+        return functools.reduce(merge, (to_some(tokens, *block) for block in blocks))
 
-    return in_blocks(to_all, asks, n=side)
+    return in_blocks(to_all, tokens, n=side)
 
 
 def in_blocks(
     function: Callable[..., tuple[Tensor, ...]], *tensors: Tensor, n: int | None = None
 ) -> tuple[Tensor, ...]:
-    """function(*tensors), which treats every row alone, for n rows at a time: what it needs meanwhile stays small"""
+    """function(*tensors), which treats every row on its own, for n rows at a time to keep intermediate results small"""
     rows, n = len(tensors[0]), n or at_once(CACHE, 8 * tensors[0].shape[1])
     if rows <= n:
         return function(*tensors)
@@ -64,5 +66,5 @@ def in_blocks(
 
 
 def at_once(memory: float, width: int) -> int:
-    """How many rows of so many bytes fit in so many MiB; at least one."""
+    """How many rows of `width` bytes fit into `memory` MiB; at least one."""
     return max(1, int(memory * 2**20) // width)

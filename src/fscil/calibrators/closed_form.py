@@ -1,15 +1,15 @@
 """The transformer calibrator without attention per query: exact, and a handful of matrix products.
 
-Class-to-class attention is the same for every query; a query only adds one key. So the calibrated row of class i is a
-mixture of two vectors, of which one belongs to the class and one to the query:
+Attention among the classes is the same for every query; a query only adds one key. So the calibrated row of class i is
+a mixture of two vectors, one that belongs to the class and one that belongs to the query:
 
     y_iq = r_i + (1 - beta_iq) A_i + beta_iq U_q = R_i + beta_iq (U_q - A_i),      row~ = gamma y / sigma + delta
 
-with A_i what the class gets from the classes, U_q what it gets from the query, R_i = r_i + A_i, sigma the deviation of
-y and beta_iq = sigmoid(s_iq - l_i), where s_iq is the score of the query's key and l_i the logarithm of the classes'
-summed exponential scores. The variance, the norm and the inner product that layer normalisation and the logits need
-are then sums over products of class-side and query-side vectors: matrix products [Q, d] x [d, C], and no [Q, C, d]
-tensor. The mean is linear, so it is subtracted beforehand: A, U and R are centred. Not valid with dropout.
+with A_i what the class attends to among the classes, U_q what it gets from the query, R_i = r_i + A_i, sigma the
+deviation of y and beta_iq = sigmoid(s_iq - l_i), where s_iq is the score of the query's key and l_i the logarithm of
+the classes' summed exponential scores. The variance, the norm and the inner product that layer normalisation and the
+logits need are then sums over products of class-side and query-side vectors: matrix products [Q, d] x [d, C], and no
+[Q, C, d] tensor. The mean is linear, so it is subtracted in advance: A, U and R are centred. Not valid with dropout.
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ from fscil.calibrators.attention import at_once, attend_in_blocks, in_blocks
 if TYPE_CHECKING:
     from fscil.calibrators.transformer import Transformer
 
-ROOMS = 4  # matrices [queries, classes] that logits are made in
-MATRICES = ROOMS + 2  # that are needed at once
-FEW = 2**16  # numbers: with so few, calling an operation takes longer than what it does
+BUFFERS = 4  # matrices [queries, classes] that are used again for the next queries
+NO_BUFFERS = (None,) * BUFFERS
+MATRICES = BUFFERS + 2  # that are alive at once
+FEW = 2**16  # numbers in the rows: with fewer, launching an operation takes longer than running it
 
 
 @dataclass(frozen=True)
 class Weights:
-    """The calibrator's weights multiplied out: token x asks token x' with score <x, key'> and gets value'."""
+    """The calibrator's weights multiplied out: token x attends to token x' with score <x, key'> and gets value'."""
 
     key: Tensor  # W_Q^T W_K / sqrt(d') [d, d]
     value: Tensor  # W_FC^T W_V^T, centred [d, d]
@@ -53,7 +54,7 @@ class Weights:
 
 
 def fold(calibrator: Transformer, dtype: torch.dtype | None = None) -> Weights:
-    """In the calibrator's own precision, or another."""
+    """The weights in the given precision, by default the calibrator's own."""
     W_Q, W_K, W_V, W_FC, bias, gamma, delta = (each.to(dtype or each.dtype) for each in parameters(calibrator))
     value = W_FC @ W_V
     return Weights(
@@ -88,7 +89,7 @@ class Gram:
 
 @dataclass(frozen=True)
 class ClassTerms:
-    """All that does not depend on the query."""
+    """Everything that does not depend on the query."""
 
     rows: Tensor  # r_i [C, d]
     values: Tensor  # [C, d]
@@ -109,7 +110,7 @@ def class_terms(weights: Weights, rows: Tensor, memory: float) -> ClassTerms:
 
 
 def complete(weights: Weights, rows: Tensor, keys: Tensor, values: Tensor, A: Tensor, log_mass: Tensor) -> ClassTerms:
-    """What follows from the attention among the classes, in time linear in C and rounded to the precision of rows."""
+    """The terms that follow from attention among the classes, in time linear in C, rounded to the precision of rows."""
     gamma, delta, d = weights.gamma, weights.delta, rows.shape[1]
     w = torch.stack([torch.full_like(gamma, 1 / d), gamma.square() + delta @ delta / d])
     eps = weights.eps * torch.stack([torch.ones_like(delta[0]), delta @ delta])
@@ -127,53 +128,55 @@ def complete(weights: Weights, rows: Tensor, keys: Tensor, values: Tensor, A: Te
 
 def logits(weights: Weights, terms: ClassTerms, queries: Tensor, memory: float) -> Tensor:
     """queries [Q, d] -> [Q, C], as Transformer.attend gives them without dropout."""
+    if torch.compiler.is_compiling():  # also while exporting: the program must not depend on the number of queries
+        return _logits(weights, terms, queries, NO_BUFFERS, None)
     step = at_once(memory, len(terms.rows) * queries.element_size() * MATRICES)
-    if torch.is_grad_enabled():  # autograd keeps what it needs, so there is no room to use again
-        return torch.cat([_logits(weights, terms, x, (None,) * ROOMS, None) for x in queries.split(step)])
+    if torch.is_grad_enabled():  # autograd keeps intermediate results, so no buffer can be used again
+        return torch.cat([_logits(weights, terms, x, NO_BUFFERS, None) for x in queries.split(step)])
     if len(queries) == 1 and terms.rows.numel() <= FEW:
         return _logits_of_one(weights, terms, queries)
     found = queries.new_empty(len(queries), len(terms.rows))
-    rooms = queries.new_empty(ROOMS, min(step, len(queries)), len(terms.rows))
+    buffers = queries.new_empty(BUFFERS, min(step, len(queries)), len(terms.rows))
     for i in range(0, len(queries), step):
         x = queries[i : i + step]
-        _logits(weights, terms, x, rooms[:, : len(x)].unbind(), found[i : i + step])
+        _logits(weights, terms, x, buffers[:, : len(x)].unbind(), found[i : i + step])
     return found
 
 
 def attend_with_query(
-    weights: Weights, terms: ClassTerms, x: Tensor, room: Tensor | None = None
+    weights: Weights, terms: ClassTerms, x: Tensor, buffer: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Queries [Q, d] -> their own tokens before layer normalisation [Q, d], U [Q, d] and beta [Q, C]"""
     key, U = weights.keys_and_values(x)
     # the query's own token attends to all classes and to itself
-    share = torch.cat([torch.mm(x, terms.keys, out=room), dot(x, key)], 1).softmax(1)
+    share = torch.cat([torch.mm(x, terms.keys, out=buffer), dot(x, key)], 1).softmax(1)
     own = torch.addmm(x, share[:, :-1], terms.values).addcmul_(share[:, -1:], U)
     # every class's token attends to this query with weight beta
-    return own, U, torch.addmm(terms.log_mass, key, terms.rows.T, beta=-1, out=room).sigmoid_()
+    return own, U, torch.addmm(terms.log_mass, key, terms.rows.T, beta=-1, out=buffer).sigmoid_()
 
 
 def _logits(
-    weights: Weights, terms: ClassTerms, x: Tensor, rooms: tuple[Tensor | None, ...], found: Tensor | None
+    weights: Weights, terms: ClassTerms, x: Tensor, buffers: tuple[Tensor | None, ...], out: Tensor | None
 ) -> Tensor:
-    """In place wherever an old value has no further use; autograd allows it for these operations."""
+    """In place wherever a value is not needed again; autograd allows it for these operations."""
     gamma, delta, R, A = weights.gamma, weights.delta, terms.R, terms.A
-    first, second, third, fourth = rooms
+    first, second, third, fourth = buffers
     own, U, beta = attend_with_query(weights, terms, x, first)
     z = F.layer_norm(own, delta.shape, gamma, delta, weights.eps)
     if weights.cosine:
         z = z / length_of(z)
 
-    def squared_norm(gram: Gram, room: Tensor | None) -> Tensor:
+    def squared_norm(gram: Gram, buffer: Tensor | None) -> Tensor:
         """|y_iq|^2_w = RR + beta (2 <R, U - A>_w + beta |U - A|^2_w) [Q, C]"""
         wU = gram.w * U
         gap = torch.addmm(gram.AA, wU, A, alpha=-2, out=second).add_(dot(wU, U))
-        cross = torch.addmm(gram.RA, wU, R, alpha=2, beta=-2, out=room)
+        cross = torch.addmm(gram.RA, wU, R, alpha=2, beta=-2, out=buffer)
         return cross.addcmul_(beta, gap).mul_(beta).add_(gram.RR)
 
     sigma = squared_norm(terms.variance, third).clamp_(min=weights.eps).sqrt_()
     g = weights.scaled_gamma * z
     gap = torch.addmm(dot(g, U), g, A, alpha=-1, out=second)
-    product = torch.mm(g, R, out=found).addcmul_(beta, gap)  # <z, gamma y>
+    product = torch.mm(g, R, out=out).addcmul_(beta, gap)  # <z, gamma y>
     product.addcmul_(sigma, (z @ weights.scaled_delta).unsqueeze(1))  # sigma <z, row~>
     if not weights.cosine:
         return product.div_(sigma)
@@ -184,7 +187,7 @@ def _logits(
 
 
 def _logits_of_one(weights: Weights, terms: ClassTerms, x: Tensor) -> Tensor:
-    """One query [1, d] has no more calibrated rows than there are rows: fewer operations than _logits, if larger."""
+    """One query [1, d] has only C calibrated rows: making them takes fewer, if larger, operations than _logits."""
     own, U, beta = attend_with_query(weights, terms, x)
     y = torch.cat([torch.addcmul(terms.R.T, beta.T, U - terms.A.T), own])
     tokens = F.layer_norm(y, weights.delta.shape, weights.gamma, weights.delta, weights.eps)
@@ -194,7 +197,7 @@ def _logits_of_one(weights: Weights, terms: ClassTerms, x: Tensor) -> Tensor:
 
 
 def length_of(x: Tensor) -> Tensor:
-    """[n, d] -> [n, 1], not zero"""
+    """[n, d] -> [n, 1], never zero"""
     return torch.linalg.vector_norm(x, dim=1, keepdim=True).clamp(min=1e-12)
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fscil.calibrators import closed_form, kept_terms
+from fscil.calibrators.calibrator import Calibrator
 
 
-class Transformer(nn.Module):
+class Transformer(Calibrator):
     """x~ = tau(x + W_FC^T sum_k alpha_qk V_k), for every x among the classifier rows and the query.
 
     One layer, one head; tau is dropout (on the attended part) and layer normalisation. No positions are encoded, so
@@ -21,7 +24,8 @@ class Transformer(nn.Module):
         dropout: on the projected attention output, while training
         cosine: logits are scale * cos(row~, query~), else scale * <row~, query~> as the paper writes them
         scale: multiplies the logits
-        memory: MiB that the closed form may work in, beside rows, terms and logits; results do not depend on it
+        memory: MiB for the intermediate results of the closed form, beside rows, terms and logits; of no influence on
+            the results
     """
 
     permutation_equivariant = True
@@ -50,6 +54,16 @@ class Transformer(nn.Module):
             nn.init.xavier_normal_(projection.weight)
         nn.init.zeros_(self.W_FC.bias)
 
+    @property
+    def options(self) -> dict[str, Any]:
+        return {
+            "hidden": self.W_Q.out_features,
+            "dropout": self.dropout.p,
+            "cosine": self.cosine,
+            "scale": self.scale,
+            "memory": self.memory,
+        }
+
     def calibrate(self, rows: Tensor, queries: Tensor) -> tuple[Tensor, Tensor]:
         """rows W^ [C, d], queries phi(x) [Q, d] -> W~ [Q, C, d], phi~(x) [Q, d]: each query has rows of its own."""
         tokens = torch.cat([rows.expand(len(queries), -1, -1), queries[:, None]], dim=1)
@@ -68,20 +82,27 @@ class Transformer(nn.Module):
         """rows [C, d], queries [Q, d] -> logits [Q, C], with gradients where they are wanted"""
         if self.training and self.dropout.p > 0:
             return self.attend(rows, queries)
+        return self._closed_form(rows, queries)
+
+    def _closed_form(self, rows: Tensor, queries: Tensor) -> Tensor:
         weights = closed_form.fold(self)
         return closed_form.logits(weights, closed_form.class_terms(weights, rows, self.memory), queries, self.memory)
 
     @torch.no_grad()
     def predict(self, rows: Tensor, queries: Tensor) -> Tensor:
-        """The logits [Q, C] of evaluation, for one prediction after another.
+        """The logits [Q, C] of evaluation, for one prediction after another and from any number of threads.
 
-        What depends on the rows [C, d] alone is kept for the next call. Where classes were taught (rows added at the
-        end) or forgotten (rows left out) in between, it is changed in time linear in C; after any other change of
-        rows or weights it is made anew, as in the first call.
+        Terms that depend on the rows [C, d] alone are kept for the next call. If in between classes were taught (rows
+        added at the end) or forgotten (rows removed), they are updated in time linear in C; after any other change of
+        rows or weights they are built again, as in the first call.
         """
         if len(rows) == 0:
-            return queries.new_empty(len(queries), 0)
-        kept = kept_terms.update(self.kept, self, rows)
-        if kept is not self.kept:
+            return queries.new_empty(queries.shape[0], 0)
+        if torch.compiler.is_compiling():  # an exported program keeps nothing
+            return self._closed_form(rows, queries)
+        # self.kept is read once and replaced as a whole: another thread may replace it meanwhile
+        before = self.kept
+        kept = kept_terms.update(before, self, rows)
+        if kept is not before:
             self.kept = kept
         return closed_form.logits(kept.weights, kept.terms, queries, self.memory)

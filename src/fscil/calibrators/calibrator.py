@@ -1,0 +1,34 @@
+"""What a calibrator is to the rest of the package."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+class Calibrator(nn.Module, ABC):
+    """A set function: classifier rows [C, d] and queries [Q, d] -> logits [Q, C], for any number of classes C.
+
+    Built by `build(name, dim, **options)`. Parameters must not depend on C, and each query's logits must not depend on
+    the other queries. A subclass that computes in Python loops, or keeps something between calls, must not do so while
+    `torch.compiler.is_compiling()`: models are exported with torch.export.
+    """
+
+    permutation_equivariant: bool  # whether permuting the rows only permutes the logits
+
+    @property
+    @abstractmethod
+    def options(self) -> dict[str, Any]:
+        """JSON values; with the same name and dim they build the same module, which a saved state then fits."""
+
+    @abstractmethod
+    def forward(self, rows: Tensor, queries: Tensor) -> Tensor:
+        """For training: logits with gradients."""
+
+    @torch.no_grad()
+    def predict(self, rows: Tensor, queries: Tensor) -> Tensor:
+        """For prediction, from any number of threads: never random, and may keep terms of the classes between calls."""
+        return self.forward(rows, queries)
