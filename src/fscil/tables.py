@@ -195,7 +195,7 @@ def markdown_table(results: Sequence[Result]) -> str:
             parts.append(f"**{plain(title)}**\n")
         for block in [range(columns)] if together else [range(sessions), range(sessions, columns)]:
             parts.append(markdown_block(names, lines, block))
-        parts += [f"{mark} {text}\n" for mark, text in notes(labels(repetitions(those)))]
+        parts += [f"{mark} {plain(text)}\n" for mark, text in notes(labels(repetitions(those)))]
     return "\n".join(parts)
 
 
@@ -210,4 +210,4 @@ def markdown_block(names: Sequence[str], lines: Sequence[Line], block: Sequence[
 
 def plain(text: str) -> str:
     """Text that Markdown takes for nothing but text, also in a table."""
-    return re.sub(r"([\\`*_\[\]<>|])", r"\\\1", text)
+    return re.sub(r"([\\`*\[\]<>|])", r"\\\1", text)

@@ -67,8 +67,8 @@ def draw_borders(axes: Axes, classes_per_session: Sequence[int]) -> None:
 
 
 def name_classes(axes: Axes, names: Sequence[str]) -> None:
-    short = [" ".join(name.split()) for name in names]
-    short = [name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…" for name in short]
+    short = [figures.drawable(" ".join(name.split())) for name in names]
+    short = [name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1].rstrip() + "…" for name in short]
     axes.set_xticks(range(len(short)), short, fontsize=7, rotation=90)
     axes.set_yticks(range(len(short)), short, fontsize=7)
     axes.set_xlabel("predicted", fontsize=8)
