@@ -47,8 +47,8 @@ def sentence(group: Sequence[Result]) -> list[str]:
 
 
 def count_in_words(count: float) -> str:
-    whole = round(count) or 1
-    return f"{whole:,}" if whole == count else f"about {whole:,}"
+    whole = round(count)
+    return f"{whole:,}" if whole == count else f"about {whole:,}" if whole else "less than 1"
 
 
 def tiles(group: Sequence[Result]) -> Markup:
