@@ -2,6 +2,9 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
@@ -9,11 +12,26 @@ from typing import Any
 
 import pytest
 
+import fscil
 from fscil.config import config_hash
 from fscil.errors import UserError
 from fscil.results import Result, paired_difference, read_result, write_result
 
 MakeResult = Callable[..., Result]
+COMMITTED = Path(__file__).parents[1] / "results"
+
+
+@pytest.fixture
+def rewrite(tmp_path: Path, make_result: MakeResult) -> Callable[..., Path]:
+    """rewrite(drop, **values): a result.json without the fields of drop, and with these values."""
+
+    def write(drop: tuple[str, ...] = (), **values: Any) -> Path:
+        write_result(make_result(), path := tmp_path / "result.json")
+        held = {key: value for key, value in json.loads(path.read_text()).items() if key not in drop}
+        path.write_text(json.dumps({**held, **values}))
+        return path
+
+    return write
 
 
 def test_what_is_written_is_read_back(tmp_path: Path, make_result: MakeResult) -> None:
@@ -29,6 +47,55 @@ def test_the_file_has_exactly_the_fields_one_a_line(tmp_path: Path, make_result:
     text = (tmp_path / "result.json").read_text()
     assert list(json.loads(text)) == [field.name for field in fields(Result)]
     assert len(text.splitlines()) == len(fields(Result)) + 2
+
+
+def test_fields_with_a_default_may_be_missing_and_unknown_ones_are_ignored(rewrite: Callable[..., Path]) -> None:
+    result = read_result(rewrite(drop=("memory", "title", "changed"), colour="blue"))
+    assert (result.memory, result.title, result.changed) == ("none", "", [])
+
+
+def test_a_file_of_a_newer_version_is_refused_in_one_line(rewrite: Callable[..., Path]) -> None:
+    for version in (3, "2.1", None):
+        with pytest.raises(UserError, match=f"version {version}.*update fscil") as caught:
+            read_result(rewrite(version=version))
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("command", "changed"),
+    [
+        ("fscil run limit glyphs --seed 3", []),
+        ("fscil run limit cifar100 lr=0.1 augmentation=basic --out=x --seed 3", ["lr=0.1", "augmentation=basic"]),
+        ("fscil run limit folder 'path=my photos' way=3", ["path=my photos", "way=3"]),
+        ("fscil run limit folder path=it's", ["path=it's"]),
+    ],
+)
+def test_what_was_changed_in_a_run_of_version_1_stands_in_its_command(
+    rewrite: Callable[..., Path], command: str, changed: list[str]
+) -> None:
+    old = rewrite(drop=("version", "changed", "memory", "title"), command=command)
+    assert read_result(old).changed == changed
+    assert read_result(old).version == 2
+    assert read_result(rewrite(command=command, changed=["lr=7"])).changed == ["lr=7"]  # version 2 says it itself
+
+
+def test_every_committed_result_can_be_read() -> None:
+    texts = {path: path.read_text() for path in COMMITTED.rglob("*.json")}
+    results = [read_result(path) for path, text in texts.items() if '"confusion"' in text]
+    assert len(results) > 50
+    of_round_1 = read_result(COMMITTED / "cifar100" / "earlier" / "limit-round-1-seed1.json")
+    assert of_round_1.changed[:3] == ["batch=128", "lr=0.1", "power=1"]
+
+
+def test_reading_and_showing_results_needs_no_torch(tmp_path: Path, make_result: MakeResult) -> None:
+    write_result(make_result(), tmp_path / "result.json")
+    code = (
+        "import sys; from pathlib import Path; import fscil.results, fscil.tables;"
+        "fscil.tables.session_table([fscil.results.read_result(Path(sys.argv[1]))]);"
+        "sys.exit('torch' in sys.modules)"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(fscil.__file__).parents[1])}
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], env=environment, check=True)
 
 
 def test_a_one_session_result_is_a_result(tmp_path: Path, make_result: MakeResult) -> None:
@@ -71,10 +138,14 @@ def test_a_missing_file_is_one_clear_line(tmp_path: Path) -> None:
         ("accuracy", None),
         ("last", "51"),
         ("last", True),
+        ("last", 10**400),
         ("seed", 1.5),
         ("new", "none"),
         ("captured", 1),
+        ("changed", "lr=0.1"),
+        ("memory", None),
         ("confusion", [[1, 2], [3]]),
+        ("confusion", [[-1] * 10] * 10),
         ("classes_per_session", [6, 2]),
         ("classes_per_session", 10),
         ("class_names", "ten"),
@@ -92,16 +163,6 @@ def test_a_malformed_field_is_named(tmp_path: Path, make_result: MakeResult, fie
     write_result(replace(make_result(), **{field: value}), tmp_path / "result.json")
     with pytest.raises(UserError, match=f"malformed value for .*{field}"):
         read_result(tmp_path)
-
-
-def test_config_hash_tells_settings_from_repetitions() -> None:
-    one = config_hash({"method": "limit", "seed": 1, "trial": 1, "lr": 0.1})
-    assert one == config_hash({"lr": 0.1, "trial": 1, "seed": 1, "method": "limit"})
-    other_seed = config_hash({"method": "limit", "seed": 2, "trial": 1, "lr": 0.1})
-    other_rate = config_hash({"method": "limit", "seed": 1, "trial": 1, "lr": 0.2})
-    assert len({one, other_seed, other_rate}) == 3
-    settings = [h.partition("-")[0] for h in (one, other_seed, other_rate)]
-    assert settings[0] == settings[1] != settings[2]
 
 
 def test_config_hash_knows_the_trial_as_an_option_of_the_dataset() -> None:

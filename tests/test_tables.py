@@ -2,20 +2,22 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from rich.console import Console
 
 from fscil import paper
+from fscil.labels import repetitions
 from fscil.results import Result, markdown_table, session_table
-from fscil.tables import number, repetitions, table_lines
+from fscil.tables import number, table_lines
 
 MakeResult = Callable[..., Result]
 CIFAR = (60, *[5] * 8)
 
 
-def printed(results: list[Result]) -> str:
-    console = Console(file=io.StringIO(), width=60)  # narrower than any table
+def printed(results: list[Result], width: int = 60) -> str:
+    console = Console(file=io.StringIO(), width=width)
     console.print(session_table(results), crop=False)
     return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
 
@@ -31,7 +33,7 @@ def test_the_papers_row_and_the_difference_stand_below_ours(make_result: MakeRes
     assert difference.values[10] == pytest.approx(1.5)  # the average
     assert difference.values[11:] == [None, None, None]
     text = printed([make_result(CIFAR, benchmark="cifar100", accuracy=accuracy)])
-    assert "paper autoaug" in text
+    assert "paper, autoaug" in text
     assert "51.23" in text
     assert "+1.50" in text
 
@@ -74,26 +76,117 @@ def test_other_settings_methods_and_doubles_are_not_averaged(make_result: MakeRe
 def test_draws_of_the_shots_get_their_own_line(make_result: MakeResult) -> None:
     trials = [{"trial": t, "accuracy": [70.0, 60.0, a], "harmonic_mean": 40.0} for t, a in [(1, 50.0), (2, 52.0)]]
     lines = table_lines([make_result(trials=trials)])
-    assert lines[1].detail == "2 draws of the shots"
+    assert lines[1].label == "2 draws of shots"
     assert lines[1].values == [70.0, 60.0, 51.0, 19.0, pytest.approx(181 / 3), None, None, 40.0]
 
 
-def test_benchmarks_of_different_length_share_a_table(make_result: MakeResult) -> None:
-    results = [make_result((6, 2, 2)), make_result((3,), benchmark="digits")]
-    long, short = table_lines(results)
-    assert len(long.values) == len(short.values) == 3 + 5
+def comparison(make_result: MakeResult, stream: tuple[int, ...], benchmark: str, **fields: object) -> list[Result]:
+    methods = {"limit": "limit", "limit-paper": "limit", "decoupled-cosine": "decoupled-cosine"}
+    return [
+        make_result(stream, seed=seed, benchmark=benchmark, preset=preset, method=method, **fields)
+        for preset, method in methods.items()
+        for seed in range(1, 6)
+    ]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"preset": "a-preset-with-a-name-that-goes-on-and-on-and-on-and-on-without-any-end"},
+        {"changed": ["batch=512", "lr=0.4", "weight_decay=7e-4", "power=0.7", "encoder_lr=2e-4", "mirror=true"]},
+        {"weights": "imagenet sha256:0123456789abcdef", "memory": "20 a class", "title": "a folder " * 20},
+        {"accuracy": [100.0, *[0.0] * 8]},
+    ],
+)
+def test_eighty_columns_are_enough(make_result: MakeResult, fields: dict[str, Any]) -> None:
+    usual = comparison(make_result, CIFAR, "cifar100")
+    odd = [make_result(CIFAR, seed=s, benchmark="cifar100", config_hash="odd-1", **fields) for s in (1, 2)]
+    for results in ([*usual, *odd], odd, comparison(make_result, (100, *[10] * 10), "cub200")):
+        text = printed(results, width=80)
+        assert max(map(len, text.splitlines())) <= 80
+        for line in table_lines(results):  # and nothing is lost
+            for value in line.values:
+                assert number(value, signed=line.kind == "difference") in text
+            for deviation in line.deviations:
+                assert deviation is None or f"±{deviation:.2f}" in text
+
+
+def test_a_long_stream_is_broken_into_blocks_that_fit(make_result: MakeResult) -> None:
+    text = printed([make_result((5, *[1] * 25))], width=80)
+    heads = [line.split()[1:] for line in text.splitlines() if line.startswith("method")]
+    assert [name for head in heads for name in head] == [*map(str, range(26)), "PD", "average", "base", "new", "HM"]
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_a_terminal_that_is_too_narrow_loses_no_number(make_result: MakeResult) -> None:
+    results = comparison(make_result, CIFAR, "cifar100")
+    numbers = [word for word in printed(results, width=80).split() if word[-1].isdigit()]
+    assert [word for word in printed(results, width=30).split() if word[-1].isdigit()] == numbers
+
+
+def test_short_settings_stand_in_the_label_and_long_ones_below_the_table(make_result: MakeResult) -> None:
+    long = ["power=0.5", "mirror=true", "whiten=1", "encoder_lr=2e-4"]
+    results = [
+        make_result(changed=["epochs=9"]),
+        make_result(changed=["epochs=9", "lr=0.1", "trial=2"], config_hash="1-1"),
+        make_result(changed=["epochs=9", *long], config_hash="2-1"),
+    ]
+    assert [line.label for line in table_lines(results)] == ["limit", "limit lr=0.1", "limit [a]"]
+    for text in (" ".join(printed(results, width=80).split()), markdown_table(results)):
+        assert f"[a] {', '.join(long)}" in text
+        assert "all: autoaug, epochs=9" in text
+        assert "trial=2" not in text  # repetitions may differ in it
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"changed": ["lr=0.1"], "config_hash": "1-1"},
+        {"config_hash": "1-1"},
+        {"augmentation": "basic"},
+        {"weights": "imagenet sha256:0123456789abcdef"},
+        {"memory": "20 a class", "config_hash": "1-1"},
+        {},
+    ],
+)
+def test_two_lines_never_have_the_same_label(make_result: MakeResult, fields: dict[str, Any]) -> None:
+    labels = [line.label for line in table_lines([make_result(), make_result(**fields)])]
+    assert len(set(labels)) == 2
+
+
+def test_weights_that_share_a_name_are_told_apart_by_their_checksums(make_result: MakeResult) -> None:
+    results = [make_result(weights=f"mine.pt sha256:{digit * 16}") for digit in "12"]
+    text = printed(results, width=80)
+    assert "1" * 16 in text
+    assert "2" * 16 in text
+
+
+def test_every_benchmark_has_a_table_under_its_title(make_result: MakeResult) -> None:
+    results = [make_result((3,), benchmark="digits"), make_result(benchmark="folder", title="my photos")]
+    text = printed(results, width=80)
+    assert text.index("digits:") < text.index("my photos:")
+    assert "folder" not in text
+    assert "**my photos**" in markdown_table(results)
+
+
+def test_streams_of_different_length_share_a_table(make_result: MakeResult) -> None:
+    short, _ = table_lines([make_result((3,)), make_result()])
     assert short.values[1:3] == [None, None]
     assert short.values[-1] is None
-    text = printed(results)
-    assert "digits" in text
-    assert "–" in text
 
 
 def test_markdown_keeps_its_columns_whatever_the_names(make_result: MakeResult) -> None:
     lines = markdown_table([make_result(preset="a|b"), make_result(preset="c", seed=4)]).splitlines()
     assert lines[0].startswith("| method | 0 | 1 | 2 | PD | average |")
-    columns = {line.replace("\\|", "").count("|") for line in lines}
-    assert columns == {10}
+    rows = [line for line in lines if line.startswith("|")]
+    assert {row.replace("\\|", "").count("|") for row in rows} == {10}
+
+
+def test_markdown_of_many_sessions_has_the_summary_on_its_own(make_result: MakeResult) -> None:
+    lines = markdown_table(comparison(make_result, CIFAR, "cifar100")).splitlines()
+    heads = [line for line in lines if line.startswith("| method")]
+    assert heads == ["| method | 0 | 1 | 2 | 3 | 4 | 5 | 6 | 7 | 8 |", "| method | PD | average | base | new | HM |"]
 
 
 def test_names_are_not_taken_for_markup(make_result: MakeResult) -> None:
@@ -102,9 +195,9 @@ def test_names_are_not_taken_for_markup(make_result: MakeResult) -> None:
     assert "[b]mine" in text
 
 
-def test_an_empty_table_is_a_table() -> None:
-    assert "method" in printed([])
-    assert markdown_table([]).startswith("| method |")
+def test_no_results_are_said_to_be_none() -> None:
+    assert "no results" in printed([])
+    assert markdown_table([]) == ""
 
 
 def test_numbers_have_two_digits_and_no_negative_zero() -> None:

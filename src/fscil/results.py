@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import math
+import re
+import shlex
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any, NoReturn, TypedDict
 
-from fscil.engine.engine import StageTime
 from fscil.errors import UserError
 from fscil.files import write_atomically
 from fscil.metrics import PerClass
+from fscil.result_checks import malformed
 from fscil.tables import markdown_table, session_table
 
 __all__ = [
@@ -27,6 +29,13 @@ __all__ = [
     "session_table",
     "write_result",
 ]
+
+VERSION = 2  # of result.json; version 1 had no `version`, `changed`, `memory` and `title`
+
+
+class StageTime(TypedDict):
+    seconds: float
+    cached: bool  # the stage came from the cache, and these are its original seconds
 
 
 class Parameters(TypedDict):
@@ -42,14 +51,17 @@ class Trial(TypedDict):
     harmonic_mean: float | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Result:
     """One method on one benchmark with one seed. Accuracies are in percent; None means that nothing was measured."""
 
+    version: int = VERSION  # of this list of fields
     method: str
     preset: str
     benchmark: str
+    title: str = ""  # what a report calls the benchmark; empty: its name
     augmentation: str
+    changed: list[str] = field(default_factory=list)  # the "key=value" that give this run after `fscil run PRESET ...`
     seed: int
     trial: int  # which draw of the shots
     accuracy: list[float]  # per session, per sample over all seen classes
@@ -65,8 +77,9 @@ class Result:
     seconds: dict[str, StageTime]
     captured: bool  # whether the optimiser step ran as a CUDA graph
     parameters: Parameters
-    exemplars: int  # images of earlier sessions that the method kept
-    weights: str  # "none", or the name of the pre-trained weights
+    memory: str = "none"  # how many images of earlier sessions the method may keep
+    exemplars: int  # how many it held at the end
+    weights: str  # "none", or the name and checksum of the pre-trained weights
     warnings: list[str]
     note: str  # what the preset simplifies; may be empty
     config_hash: str
@@ -87,7 +100,7 @@ def write_result(result: Result, path: Path) -> None:
 
 
 def read_result(path: Path) -> Result:
-    """Read a result.json, or the one inside a run folder."""
+    """Read a result.json, or the one inside a run folder. A file of an earlier version becomes one of today's."""
     path = Path(path)
     if path.is_dir():
         path = path / "result.json"
@@ -99,77 +112,39 @@ def read_result(path: Path) -> Result:
         raise UserError(f"{path} is not valid JSON ({error}); run it again to get a whole file") from error
     if not isinstance(values, dict):
         raise UserError(f"{path} does not hold a result; name a run folder or its result.json")
-    names = [field.name for field in fields(Result)]
-    missing = [name for name in names if name not in values]
+    version = values.pop("version", 1)
+    if version not in range(1, VERSION + 1):
+        raise UserError(f"{path} is of version {version}, and this fscil reads up to {VERSION}; update fscil")
+    if version == 1 and isinstance(values.get("command"), str):
+        values["changed"] = settings_typed_in(values["command"])
+    values = {**defaults(), **values}
+    missing = [field.name for field in fields(Result) if field.name not in values]
     if missing:
         raise UserError(f"{path} lacks {', '.join(missing)}; run it again with this version of fscil")
-    result = Result(**{name: values[name] for name in names})
-    wrong = malformed(result)
+    wrong = malformed(values)
     if wrong:
         raise UserError(f"{path} has a malformed value for {', '.join(wrong)}; run it again to get a sound file")
-    return result
+    return Result(**{field.name: values[field.name] for field in fields(Result)})
 
 
 def no_such_number(text: str) -> NoReturn:
     raise ValueError(f"{text} is not a number of JSON")
 
 
-def malformed(result: Result) -> list[str]:
-    """Names of the fields whose values are not what the rest of the code may rely on."""
-    sessions, classes = size(result.classes_per_session), size(result.class_names)
-    checks: dict[Callable[[Any], bool], str] = {
-        is_text: "method preset benchmark augmentation weights note config_hash command device split_checksum",
-        is_whole: "seed trial exemplars",
-        is_number: "last pd average",
-        is_measure: "base new harmonic_mean",
-        lambda v: isinstance(v, bool): "captured",
-        lambda v: every(v, is_text): "warnings class_names",
-        lambda v: every(v, is_number) and len(v) == sessions > 0: "accuracy forgetting",
-        lambda v: every(v, is_whole) and sum(v) == classes: "classes_per_session",
-        lambda v: every(v, lambda row: every(row, is_whole) and len(row) == classes) and len(v) == classes: "confusion",
-        lambda v: isinstance(v, dict) and every([*v.values()], is_text): "versions",
-        lambda v: has(v, is_measure, "base", "new", "harmonic_mean", "last"): "per_class",
-        lambda v: has(v, is_whole, "inference", "training_only"): "parameters",
-        lambda v: isinstance(v, dict) and every([*v.values()], is_stage): "seconds",
-        lambda v: every(v, is_trial) and all(len(t["accuracy"]) == sessions for t in v): "trials",
-    }
-    return [name for sound, names in checks.items() for name in names.split() if not sound(getattr(result, name))]
+def defaults() -> dict[str, Any]:
+    """The values of fields that a file may lack."""
+    plain = {field.name: field.default for field in fields(Result) if field.default is not MISSING}
+    made = {field.name: field.default_factory() for field in fields(Result) if field.default_factory is not MISSING}
+    return {**plain, **made}
 
 
-def is_text(value: object) -> bool:
-    return isinstance(value, str)
-
-
-def is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def is_measure(value: object) -> bool:
-    return value is None or is_number(value)
-
-
-def is_whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def is_stage(value: object) -> bool:
-    return has(value, is_number, "seconds") and has(value, lambda v: isinstance(v, bool), "cached")
-
-
-def is_trial(value: object) -> bool:
-    return has(value, lambda v: every(v, is_number), "accuracy") and has(value, is_measure, "harmonic_mean")
-
-
-def has(value: object, sound: Callable[[Any], bool], *keys: str) -> bool:
-    return isinstance(value, dict) and all(key in value and sound(value[key]) for key in keys)
-
-
-def every(values: object, sound: Callable[[Any], bool]) -> bool:
-    return isinstance(values, list) and all(sound(value) for value in values)
-
-
-def size(values: object) -> int:
-    return len(values) if isinstance(values, list) else -1
+def settings_typed_in(command: str) -> list[str]:
+    """The key=value words of a command line; version 1 has them nowhere else."""
+    try:
+        words = shlex.split(command)
+    except ValueError:  # a quotation mark that is never closed
+        words = command.split()
+    return [word for word in words if re.fullmatch(r"[a-z_]+=.+", word)]
 
 
 def paired_difference(

@@ -4,49 +4,38 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from rich import box
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
 from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
 from fscil import paper
+from fscil.labels import LONGEST, Labels, by_benchmark, footnotes, labels, repetitions, runs_in_words
 
 if TYPE_CHECKING:
     from fscil.results import Result
 
 Value = float | None
-TYPED = re.compile(r"(?!augmentation=)[a-z_]+=\S+")  # a setting on the command line
 SUMMARY = ("PD", "average", "base", "new", "HM")
+ROOM = 80  # characters across a terminal
+MOST_MARKDOWN_COLUMNS = 9  # beyond that the summary gets a table of its own
+WORDS = "PD: first session minus last. HM: harmonic mean of base and new."
 
 
 @dataclass(frozen=True)
 class Line:
     """One line of a table: the sessions' accuracies (None beyond the last), then the five columns of SUMMARY."""
 
-    kind: Literal["ours", "paper", "difference"]
+    kind: Literal["ours", "draws", "paper", "difference"]
     label: str
     detail: str
     values: list[Value]
     deviations: list[Value]  # standard deviations, None where only one value is known
-
-
-def repetitions(results: Sequence[Result]) -> list[list[Result]]:
-    """Results that differ in seed or trial only, together; a run that is given twice does not count as two seeds."""
-    groups: dict[tuple[object, ...], list[Result]] = {}
-    times_met: Counter[tuple[object, ...]] = Counter()
-    for result in results:
-        settings = (result.config_hash.partition("-")[0], result.augmentation, result.weights)
-        same = (result.benchmark, *result.classes_per_session, result.method, result.preset, *settings)
-        run = (*same, result.seed, result.trial)
-        groups.setdefault((*same, times_met[run]), []).append(result)
-        times_met[run] += 1
-    return list(groups.values())
 
 
 def column_names(results: Sequence[Result]) -> list[str]:
@@ -56,20 +45,22 @@ def column_names(results: Sequence[Result]) -> list[str]:
 def table_lines(results: Sequence[Result]) -> list[Line]:
     """For every method: ours (mean and standard deviation over its seeds), the paper's line and the difference."""
     sessions = len(column_names(results)) - len(SUMMARY)
+    groups = repetitions(results)
     lines: list[Line] = []
-    for group in repetitions(results):
-        ours = our_line(group, sessions, name_benchmark=len(benchmarks(results)) > 1)
+    for group, label in zip(groups, labels(groups).each, strict=True):
+        rows = [curve_values(r.accuracy, r.base, r.new, r.harmonic_mean, sessions) for r in group]
+        ours = Line("ours", label.text, runs_in_words(group), *mean_and_deviation(rows))
         lines.append(ours)
         draws = [trial for result in group for trial in result.trials]
         if len(draws) > 1:
             rows = [curve_values(t["accuracy"], None, None, t["harmonic_mean"], sessions) for t in draws]
-            lines.append(Line("ours", ours.label, f"{len(draws)} draws of the shots", *mean_and_deviation(rows)))
+            lines.append(Line("draws", f"{len(draws)} draws of shots", "", *mean_and_deviation(rows)))
         published = published_row(group[0])
         if published:
             p = published
             values = curve_values(p.accuracy, p.base, p.new, p.harmonic_mean, sessions)
             values[sessions] = p.pd  # as printed
-            lines.append(Line("paper", "paper", p.augmentation, values, [None] * len(values)))
+            lines.append(Line("paper", f"paper, {p.augmentation}", "", values, [None] * len(values)))
             # The paper's base, new and HM are means over classes, ours are per sample: shown, but not subtracted.
             compared = [None if i > sessions + 1 else v for i, v in enumerate(values)]
             gap = [None if a is None or b is None else a - b for a, b in zip(ours.values, compared, strict=True)]
@@ -77,28 +68,8 @@ def table_lines(results: Sequence[Result]) -> list[Line]:
     return lines
 
 
-def our_line(group: Sequence[Result], sessions: int, name_benchmark: bool) -> Line:
-    rows = [curve_values(r.accuracy, r.base, r.new, r.harmonic_mean, sessions) for r in group]
-    detail = f"{group[0].benchmark}, {description(group)}" if name_benchmark else description(group)
-    return Line("ours", name_of(group[0]), detail, *mean_and_deviation(rows))
-
-
-def name_of(result: Result) -> str:
-    return result.preset or result.method
-
-
 def published_row(result: Result) -> paper.Row | None:
     return paper.find(result.benchmark, result.method, result.augmentation, result.classes_per_session)
-
-
-def description(group: Sequence[Result]) -> str:
-    """What tells a line from the others: augmentation, weights, typed settings, and how many runs it is made of."""
-    first = group[0]
-    typed = [word for word in first.command.split() if TYPED.fullmatch(word)]
-    weights = [] if first.weights in ("", "none") else [first.weights]
-    several = "seeds" if len({r.seed for r in group}) == len(group) else "runs"
-    runs = f"seed {first.seed}" if len(group) == 1 else f"{len(group)} {several}"
-    return ", ".join([first.augmentation, *weights, *typed, runs])
 
 
 def curve_values(accuracy: Sequence[float], base: Value, new: Value, hm: Value, sessions: int) -> list[Value]:
@@ -125,31 +96,72 @@ def is_gain(column: str, difference: float) -> bool:
     return difference < 0 if column == "PD" else difference > 0
 
 
-def session_table(results: Sequence[Result]) -> Table:
-    """For the terminal; deviations stand below their means, to keep the table narrow.
+def cell(line: Line, column: int) -> tuple[str, str]:
+    """The number, and its deviation where it has one."""
+    deviation = line.deviations[column]
+    spread = "" if deviation is None else f"±{deviation:.2f}"
+    return number(line.values[column], signed=line.kind == "difference"), spread
 
-    It has its natural width whatever the terminal's, since no number may be lost: print it with crop=False.
+
+def session_table(results: Sequence[Result]) -> RenderableType:
+    """For the terminal: a table for every benchmark, in blocks that 80 columns have room for.
+
+    On a terminal narrower than that, print it with crop=False, so that no number is lost.
     """
-    names = column_names(results)
-    table = Table(box=box.SIMPLE_HEAD, padding=0, show_edge=False, title=Text(", ".join(benchmarks(results))))
+    if not results:
+        return Text("no results")
+    parts: list[RenderableType] = []
+    for title, those in by_benchmark(results).items():
+        names, lines = column_names(those), table_lines(those)
+        for block in blocks(names, lines):
+            has_sessions, has_summary = names[block[0]] not in SUMMARY, names[block[-1]] in SUMMARY
+            what = ["accuracy (%) after each session"] * has_sessions + ["summary"] * has_summary
+            parts += [Text(f"{title}: {', '.join(what)}", style="bold"), terminal_block(names, lines, block), Text()]
+        parts += notes_below(labels(repetitions(those)))
+    several = any(len(group) > 1 for group in repetitions(results))
+    return Group(*parts, Text(WORDS + ("\n±: standard deviation." if several else ""), style="dim"))
+
+
+def blocks(names: Sequence[str], lines: Sequence[Line]) -> list[range]:
+    """Which columns stand in one block: all of them if there is room, else first the sessions, then the summary."""
+    room = ROOM - max(len(text) for line in lines for text in ("method", *label_lines(line)))
+    # every column begins with a space
+    widths = [1 + max(len(text) for line in lines for text in (name, *cell(line, i))) for i, name in enumerate(names)]
+    if sum(widths) <= room:
+        return [range(len(names))]
+    sessions = len(names) - len(SUMMARY)
+    count = -(-sessions // (room // max(widths[:sessions])))
+    edges = [round(i * sessions / count) for i in range(count + 1)]
+    return [*map(range, edges, edges[1:]), range(sessions, len(names))]
+
+
+def label_lines(line: Line) -> list[str]:
+    """Label and detail in one line where it is not too long and no deviations need a second one."""
+    joined = f"{line.label}, {line.detail}" if line.detail else line.label
+    below = any(deviation is not None for deviation in line.deviations) or len(joined) > LONGEST
+    return [line.label, line.detail] if below and line.detail else [joined]
+
+
+def terminal_block(names: Sequence[str], lines: Sequence[Line], block: Sequence[int]) -> Table:
+    """Deviations stand below their means, to keep the table narrow."""
+    table = Table(box=box.SIMPLE_HEAD, padding=0, show_edge=False)
     table.add_column("method", no_wrap=True)
-    for name in names:
-        table.add_column(name, justify="right", no_wrap=True)
-    for line in table_lines(results):
+    for i in block:
+        table.add_column(names[i], justify="right", no_wrap=True)
+    for line in lines:
         if line.kind == "ours":
             table.add_section()
-        style = {"ours": "", "paper": "dim", "difference": "dim italic"}[line.kind]
+        label = Text("\n".join(label_lines(line)))
+        label.stylize("bold" if line.kind == "ours" else "", 0, len(line.label))
         cells: list[Text] = []
-        for name, value, deviation in zip(names, line.values, line.deviations, strict=True):
-            cell = Text(number(value, signed=line.kind == "difference"))
-            if deviation is not None:
-                cell.append(f"\n±{deviation:.2f}", style="dim")
+        for i in block:
+            text, spread = cell(line, i)
+            found = Text(text).append(f"\n{spread}" if spread else "", style="dim")
+            value = line.values[i]
             if line.kind == "difference" and value is not None and round(value, 2):
-                cell.stylize("green" if is_gain(name, value) else "red")
-            cells.append(cell)
-        label = Text(line.label, style="bold" if line.kind == "ours" else "")
-        label.append(f"\n{line.detail}" if line.kind == "ours" else f" {line.detail}".rstrip(), style="dim")
-        table.add_row(label, *cells, style=style)
+                found.stylize("green" if is_gain(names[i], value) else "red")
+            cells.append(found)
+        table.add_row(label, *cells, style={"ours": "", "draws": ""}.get(line.kind, "dim"))
     return at_natural_width(table)
 
 
@@ -159,19 +171,43 @@ def at_natural_width(table: Table) -> Table:
     return table
 
 
+def notes_below(found: Labels) -> list[Table]:
+    table = Table.grid(padding=(0, 1))
+    for mark, text in notes(found):
+        table.add_row(Text(mark, style="dim"), Text(text, style="dim"))
+    return [table] if table.row_count else []
+
+
+def notes(found: Labels) -> list[tuple[str, str]]:
+    """What the letters stand for, and what all runs have in common."""
+    mark = "all:" if len(found.each) > 1 else "settings:"
+    return [*footnotes(found), *([(mark, ", ".join(found.shared))] if found.shared else [])]
+
+
 def markdown_table(results: Sequence[Result]) -> str:
-    """For a README: the same lines as the terminal's table."""
-    names = column_names(results)
-    rows = [["method", *names], ["---", *["---:"] * len(names)]]
-    for line in table_lines(results):
-        signed = line.kind == "difference"
-        cells = [number(value, signed) for value in line.values]
-        cells = [c if d is None else f"{c} ± {d:.2f}" for c, d in zip(cells, line.deviations, strict=True)]
-        label = f"{line.label} ({line.detail})" if line.detail else line.label
-        label = label.replace("|", "\\|")
+    """For a README: the same lines as the terminal's table. Many columns become two tables, sessions and summary."""
+    parts: list[str] = []
+    for title, those in by_benchmark(results).items():
+        names, lines = column_names(those), table_lines(those)
+        sessions, columns = len(names) - len(SUMMARY), len(names)
+        together = columns <= MOST_MARKDOWN_COLUMNS
+        if len(by_benchmark(results)) > 1:
+            parts.append(f"**{plain(title)}**\n")
+        for block in [range(columns)] if together else [range(sessions), range(sessions, columns)]:
+            parts.append(markdown_block(names, lines, block))
+        parts += [f"{mark} {plain(text)}\n" for mark, text in notes(labels(repetitions(those)))]
+    return "\n".join(parts)
+
+
+def markdown_block(names: Sequence[str], lines: Sequence[Line], block: Sequence[int]) -> str:
+    rows = [["method", *(names[i] for i in block)], ["---", *["---:"] * len(block)]]
+    for line in lines:
+        cells = [" ".join(cell(line, i)).rstrip().replace("±", "± ") for i in block]
+        label = plain(f"{line.label} ({line.detail})" if line.detail else line.label)
         rows.append([f"**{label}**" if line.kind == "ours" else f"_{label}_", *cells])
     return "".join("| " + " | ".join(row) + " |\n" for row in rows)
 
 
-def benchmarks(results: Sequence[Result]) -> list[str]:
-    return list(dict.fromkeys(result.benchmark for result in results))
+def plain(text: str) -> str:
+    """Text that Markdown takes for nothing but text, also in a table."""
+    return re.sub(r"([\\`*\[\]<>|])", r"\\\1", text)

@@ -48,6 +48,20 @@ def test_namesakes_can_be_told_apart(make_result: MakeResult) -> None:
     assert len({line.get_label() for line in axes.lines}) == 2
 
 
+@pytest.mark.parametrize(("lowest", "bottom", "says"), [(50.0, 40, True), (20.0, 0, False)])
+def test_an_axis_that_does_not_start_at_zero_says_so(
+    make_result: MakeResult, lowest: float, bottom: int, says: bool
+) -> None:
+    (axes,) = curve_figure([make_result(accuracy=[70.0, 60.0, lowest])]).axes
+    assert axes.get_ylim()[0] == bottom
+    assert ("the axis starts at 40" in axes.get_ylabel()) == says
+
+
+def test_the_axis_of_forgetting_has_its_zero(make_result: MakeResult) -> None:
+    low, high = forgetting_figure([make_result(forgetting=[20.0, 21.0, 22.0])]).axes[0].get_ylim()
+    assert low <= 0 <= high
+
+
 def test_sessions_are_named_with_the_classes_seen(make_result: MakeResult) -> None:
     (axes,) = curve_figure([make_result((6, 2, 2))]).axes
     assert [label.get_text() for label in axes.get_xticklabels()] == ["0\n6", "1\n8", "2\n10"]

@@ -9,7 +9,8 @@ import pytest
 
 from fscil import paper
 from fscil.errors import UserError
-from fscil.report.html import duration, report, write_report
+from fscil.report.about import duration
+from fscil.report.html import report, write_report
 from fscil.results import Result
 
 MakeResult = Callable[..., Result]
@@ -50,7 +51,12 @@ class Page(HTMLParser):
 
     @property
     def text(self) -> str:
-        return " ".join(self.words)
+        return " ".join(" ".join(self.words).split())
+
+
+def outside_details(text: str) -> str:
+    """What is seen before anything is unfolded."""
+    return Page(re.sub(r"<details>.*?</details>", "", text, flags=re.DOTALL)).text
 
 
 def test_the_report_is_one_file_that_asks_for_nothing(tmp_path: Path, make_result: MakeResult) -> None:
@@ -79,6 +85,7 @@ def test_everything_a_reader_asks_for_is_there(make_result: MakeResult) -> None:
         device="a fast device",
         versions={"torch": "9.8.7"},
         exemplars=400,
+        memory="10 a class",
         class_names=["weevil", *[f"class {i}" for i in range(9)]],
     )
     text = Page(report([result])).text
@@ -94,6 +101,7 @@ def test_everything_a_reader_asks_for_is_there(make_result: MakeResult) -> None:
         result.config_hash,
         "270,000",
         "400",
+        "10 a class",
         "1 min 2 s (from the cache)",
         "12.2 s",
         f"{result.harmonic_mean:.2f}",
@@ -149,6 +157,95 @@ def test_the_papers_base_and_new_are_shown_where_it_has_them(make_result: MakeRe
     text = Page(report([make_result((100, *[10] * 10), benchmark="cub200")])).text
     for number in ("73.60", "41.80", "53.30"):
         assert number in text
+
+
+def test_the_first_sentence_says_how_many_images_were_right(make_result: MakeResult) -> None:
+    confusion = [[4, 1, 0, 0], [1, 4, 0, 0], [2, 0, 2, 1], [0, 0, 4, 1]]
+    result = make_result((2, 2), benchmark="folder", title="my birds", confusion=confusion, base=80.0, new=30.0)
+    words = Page(report([result])).text
+    sentence = (
+        "11 of 20 test photos right after the last session (base classes 80 %, new classes 30 %); "
+        "guessing among 4 classes gives 5."
+    )
+    assert sentence in words
+    assert words.index(sentence) < words.index("Accuracy after every session")
+
+
+def test_every_method_has_its_sentence_with_the_mean_over_its_seeds(make_result: MakeResult) -> None:
+    def of(preset: str, seed: int, right: int) -> Result:
+        confusion = [[right, 10 - right, 0], [0, 0, 0], [0, 0, 0]]
+        return make_result((3,), preset=preset, seed=seed, confusion=confusion)
+
+    words = Page(report([of("a", 1, 4), of("a", 2, 6), of("b", 1, 9)])).text
+    assert "a : 5 of 10 test images right after the last session, the mean of 2 seeds; guessing" in words
+    assert "b : 9 of 10 test images right after the last session; guessing among 3 classes gives about 3." in words
+
+
+def test_the_benchmark_goes_by_its_title(make_result: MakeResult) -> None:
+    text = report([make_result(benchmark="folder", title="my <birds>")])
+    assert text.count("my &lt;birds&gt;") == 3  # title, h1, h2
+    assert "<h1>limit on my &lt;birds&gt;</h1>" in text
+
+
+def test_every_class_is_listed_with_its_arrival_and_its_score(make_result: MakeResult) -> None:
+    confusion = [[3, 1, 0], [0, 5, 0], [0, 0, 0]]
+    text = report([make_result((1, 1, 1), class_names=["finch", "wren", "robin"], confusion=confusion)])
+    words = outside_details(text)  # so few need not be unfolded
+    assert "finch base 3 of 4" in words
+    assert "wren new, session 1 5 of 5" in words
+    assert "robin new, session 2 no test images" in words
+
+
+def test_many_classes_fold_away(make_result: MakeResult) -> None:
+    text = report([make_result((60, 5))])
+    assert "class 64 new, session 1" in Page(text).text
+    assert "class 64 new, session 1" not in outside_details(text)
+
+
+def test_methods_are_compared_over_the_seeds_that_they_share(make_result: MakeResult) -> None:
+    a = [make_result(preset="a", seed=s, last=v) for s, v in [(1, 51.0), (2, 53.0), (9, 0.0)]]
+    b = [make_result(preset="b", seed=s, last=v) for s, v in [(1, 50.0), (2, 50.0)]]
+    assert "a − b 2 seeds +2.00 ± 1.00" in Page(report([*a, *b])).text
+    assert "a − b" not in Page(report([a[2], *b])).text  # no seed in common
+    elsewhere = [make_result(preset="b", seed=1, split_checksum="another")]
+    assert "a − b" not in Page(report([*a, *elsewhere])).text
+
+
+def test_settings_stand_in_the_labels(make_result: MakeResult) -> None:
+    results = [make_result(), make_result(changed=["lr=0.1"], config_hash="1-1"), make_result(config_hash="2-1")]
+    words = Page(report(results)).text
+    assert "limit lr=0.1 :" in words
+    assert "[a] configuration" in words
+
+
+def test_memory_and_weights_are_shown_where_there_are_any(make_result: MakeResult) -> None:
+    plain = outside_details(report([make_result()]))
+    assert "images kept" not in plain
+    assert "pre-trained weights" not in plain
+    result = make_result(memory="20 a class", exemplars=2000, weights="imagenet sha256:0123456789abcdef")
+    words = outside_details(report([result]))
+    assert "270,000 12,000 imagenet 20 a class 2,000" in words
+
+
+def test_what_only_experts_ask_for_is_folded_away(make_result: MakeResult) -> None:
+    result = make_result(device="a fast device", weights="imagenet sha256:0123456789abcdef")
+    text = report([result])
+    for fact in ("a fast device", result.split_checksum, result.config_hash, result.command, result.weights):
+        assert fact in Page(text).text
+        assert fact not in outside_details(text)
+
+
+def test_wide_tables_name_their_columns_in_every_cell_for_narrow_screens(make_result: MakeResult) -> None:
+    text = report([make_result(CIFAR, benchmark="cifar100", accuracy=[50.0 + i for i in range(9)])])
+    assert '<td data-column="session 8">58.00' in text
+    assert '<td data-column="average">54.00' in text
+
+
+def test_a_warning_is_said_once_and_for_whom(make_result: MakeResult) -> None:
+    both = [make_result(preset=name, warnings=["few images"], note="simplified" * (name == "a")) for name in "ab"]
+    words = Page(report(both)).text
+    assert words.count("few images") == 1
+    assert "a: simplified" in words
 
 
 def test_nothing_to_report_is_said(tmp_path: Path) -> None:

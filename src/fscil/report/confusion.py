@@ -1,4 +1,4 @@
-"""The confusion matrix after the last session, with the borders between sessions."""
+"""The confusion matrix after the last session, and what it says about every class."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import PowerNorm
+from matplotlib.colors import LinearSegmentedColormap, PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from numpy.typing import NDArray
 
 from fscil.report import figures
 from fscil.results import Result
-from fscil.tables import name_of
 
-MOST_LABELS = 11  # on an axis
+FEW = 20  # so many classes can be named along an axis, and have their counts written into the cells
+MOST_LABELS = 11  # sessions along an axis
+LONGEST_NAME = 16  # characters of a class along an axis
+BLUE = LinearSegmentedColormap.from_list("blue", ["#2f74bb00", "#2f74bbff"])  # from the page's own colour, be it dark
 
 
 def summed(group: Sequence[Result]) -> NDArray[np.int64]:
@@ -24,43 +26,79 @@ def summed(group: Sequence[Result]) -> NDArray[np.int64]:
     return counts
 
 
-def confusion_figure(groups: Sequence[Sequence[Result]]) -> Figure:
-    """One matrix per method, every row scaled to the share of that class's test images."""
-    across = 2 if len(groups) == 4 else min(3, len(groups))
-    down = -(-len(groups) // across)
-    side = 5.0 if len(groups) == 1 else 3.6
+def confusion_figure(group: Sequence[Result], title: str) -> Figure:
+    """One matrix, every row coloured by its share of that class's test images."""
+    few = len(group[0].class_names) <= FEW
     with figures.style():
-        figure = Figure(figsize=(across * side + 0.6, down * side), layout="constrained")
-        grid = figure.subplots(down, across, squeeze=False).ravel()
-        for axes, group in zip(grid, groups, strict=False):
-            image = draw_matrix(axes, summed(group), group[0].classes_per_session)
-            axes.set_title(name_of(group[0]), fontsize=9)
-        for axes in grid[len(groups) :]:
-            axes.set_visible(False)
-        bar = figure.colorbar(image, ax=list(grid), shrink=0.6, label="share of the class's test images")
-        bar.outline.set_visible(False)
+        figure = Figure(figsize=(4.6, 4.3 if few else 3.9), layout="constrained")
+        axes = figure.subplots()
+        counts = summed(group)
+        image = draw_shares(axes, counts)
+        draw_borders(axes, group[0].classes_per_session)
+        if few:
+            name_classes(axes, group[0].class_names)
+            write_counts(axes, counts)
+        else:
+            name_sessions(axes, group[0].classes_per_session)
+            bar = figure.colorbar(image, ax=axes, shrink=0.6, label="share of the class's test images")
+            bar.outline.set_visible(False)
+        axes.set_title(title, fontsize=9)
     return figure
 
 
-def draw_matrix(axes: Axes, confusion: NDArray[np.int64], classes_per_session: Sequence[int]) -> AxesImage:
-    shares = confusion / np.maximum(confusion.sum(axis=1, keepdims=True), 1)
+def draw_shares(axes: Axes, counts: NDArray[np.int64]) -> AxesImage:
     # The square root lifts the rare confusions into sight beside a diagonal that is near 1.
-    image = axes.imshow(shares, cmap="magma", norm=PowerNorm(0.5, 0, 1), interpolation="none")
-    edges = np.cumsum([0, *classes_per_session])
-    for position, edge in enumerate(edges[1:-1]):
+    image = axes.imshow(shares_of(counts), cmap=BLUE, norm=PowerNorm(0.5, 0, 1), interpolation="none")
+    axes.tick_params(length=0)
+    axes.spines[:].set(visible=True, alpha=0.3, linewidth=0.6)
+    return image
+
+
+def shares_of(counts: NDArray[np.int64]) -> NDArray[np.float64]:
+    shares: NDArray[np.float64] = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    return shares
+
+
+def draw_borders(axes: Axes, classes_per_session: Sequence[int]) -> None:
+    for position, edge in enumerate(np.cumsum(classes_per_session)[:-1]):
         width = 1.0 if position == 0 else 0.4  # the border between base and new classes is the one to see
-        axes.axhline(edge - 0.5, color="white", linewidth=width, alpha=0.7)
-        axes.axvline(edge - 0.5, color="white", linewidth=width, alpha=0.7)
+        axes.axhline(edge - 0.5, color=figures.INK, linewidth=width, alpha=0.6)
+        axes.axvline(edge - 0.5, color=figures.INK, linewidth=width, alpha=0.6)
+
+
+def name_classes(axes: Axes, names: Sequence[str]) -> None:
+    short = [figures.drawable(" ".join(name.split())) for name in names]
+    short = [name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1].rstrip() + "…" for name in short]
+    axes.set_xticks(range(len(short)), short, fontsize=7, rotation=90)
+    axes.set_yticks(range(len(short)), short, fontsize=7)
+    axes.set_xlabel("predicted", fontsize=8)
+    axes.set_ylabel("true", fontsize=8)
+
+
+def name_sessions(axes: Axes, classes_per_session: Sequence[int]) -> None:
+    edges = np.cumsum([0, *classes_per_session])
     centres = (edges[1:] + edges[:-1]) / 2 - 0.5
     shown = range(0, len(centres), 1 + (len(centres) - 1) // MOST_LABELS)
     names = ["base" if i == 0 else str(i) for i in shown]
     axes.set_xticks(centres[list(shown)], names, fontsize=7.5)
     axes.set_yticks(centres[list(shown)], names, fontsize=7.5)
-    axes.tick_params(length=0)
-    axes.spines[:].set_visible(False)
     axes.set_xlabel("predicted, by session of arrival", fontsize=8)
     axes.set_ylabel("true", fontsize=8)
-    return image
+
+
+def write_counts(axes: Axes, counts: NDArray[np.int64]) -> None:
+    shares = shares_of(counts)
+    size = 7 if len(counts) <= 12 and counts.max() < 1000 else 5.5
+    for true, taken in np.argwhere(counts > 0):
+        ink = "white" if shares[true, taken] > 0.35 else figures.INK
+        count = str(counts[true, taken])
+        axes.text(taken, true, count, ha="center", va="center", fontsize=size, color=ink)
+
+
+def class_counts(group: Sequence[Result]) -> list[tuple[int, int]]:
+    """(right, images) of every class, over all runs of a group."""
+    counts = summed(group)
+    return [(int(right), int(images)) for right, images in zip(counts.diagonal(), counts.sum(axis=1), strict=True)]
 
 
 def most_confused(group: Sequence[Result], count: int = 8) -> list[tuple[str, str, int, float]]:

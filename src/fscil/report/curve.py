@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,10 @@ from matplotlib.figure import Figure
 
 from fscil.errors import UserError
 from fscil.files import write_atomically
+from fscil.labels import labels, repetitions
 from fscil.report import figures
 from fscil.results import Result
-from fscil.tables import description, name_of, published_row, repetitions
+from fscil.tables import published_row
 
 
 def write_curve(results: Sequence[Result], path: Path) -> Path:
@@ -30,14 +32,15 @@ def curve_figure(results: Sequence[Result]) -> Figure:
     with figures.style():
         figure, axes = session_axes(results, "accuracy over all seen classes (%)")
         paper_shown = set()
-        for position, group in enumerate(repetitions(results)):
-            draw_band(axes, [r.accuracy for r in group], label_of(group, results), figures.colour(position))
+        groups = repetitions(results)
+        for position, (group, label) in enumerate(zip(groups, labels(groups).each, strict=True)):
+            draw_band(axes, [r.accuracy for r in group], label.text, figures.colour(position))
             row = published_row(group[0])
             if row and row not in paper_shown:  # presets of one method share the paper's row
                 paper_shown.add(row)
-                label = f"paper: {row.method}, {row.augmentation}"
-                draw_line(axes, row.accuracy, label, figures.colour(position), dashed=True)
-        axes.set_ylim(bottom=max(0.0, axes.get_ylim()[0]))
+                name = f"paper: {row.method}, {row.augmentation}"
+                draw_line(axes, row.accuracy, name, figures.colour(position), dashed=True)
+        start_at_zero_or_say_so(axes)
         legend_below(figure)
     return figure
 
@@ -46,8 +49,9 @@ def forgetting_figure(results: Sequence[Result]) -> Figure:
     """Forgetting after every session, one line per method."""
     with figures.style():
         figure, axes = session_axes(results, "forgetting (points)")
-        for position, group in enumerate(repetitions(results)):
-            draw_band(axes, [r.forgetting for r in group], label_of(group, results), figures.colour(position))
+        groups = repetitions(results)
+        for position, (group, label) in enumerate(zip(groups, labels(groups).each, strict=True)):
+            draw_band(axes, [r.forgetting for r in group], label.text, figures.colour(position))
         axes.axhline(0, color=figures.INK, linewidth=0.8)
         legend_below(figure)
     return figure
@@ -55,7 +59,7 @@ def forgetting_figure(results: Sequence[Result]) -> Figure:
 
 def session_axes(results: Sequence[Result], quantity: str) -> tuple[Figure, Axes]:
     """Sessions along x, each with the number of classes seen by then (where all results agree on it)."""
-    figure = Figure(figsize=(5.6, 3.8), layout="constrained")
+    figure = Figure(figsize=(4.6, 3.6), layout="constrained")
     axes = figure.subplots()
     streams = {tuple(np.cumsum(r.classes_per_session).tolist()) for r in results}
     longest = max(streams, key=len)
@@ -68,6 +72,15 @@ def session_axes(results: Sequence[Result], quantity: str) -> tuple[Figure, Axes
     axes.set_ylabel(quantity)
     figures.quiet_grid(axes)
     return figure, axes
+
+
+def start_at_zero_or_say_so(axes: Axes) -> None:
+    """Curves that lie close together need the room; an axis cut for them says where it starts."""
+    low, high = axes.get_ylim()
+    bottom = 10 * math.floor(low / 10) if low > high / 2 else 0
+    axes.set_ylim(bottom=bottom)
+    if bottom:
+        axes.set_ylabel(f"{axes.get_ylabel()}\nthe axis starts at {bottom}")
 
 
 def legend_below(figure: Figure) -> None:
@@ -92,10 +105,3 @@ def draw_line(axes: Axes, values: Sequence[float], label: str, colour: str, dash
     if dashed and len(values) == 1:
         look["marker"] = "_"  # a line of one point cannot be seen
     axes.plot(range(len(values)), values, label=label, color=colour, **look)
-
-
-def label_of(group: Sequence[Result], results: Sequence[Result]) -> str:
-    """The method's name; with what tells it apart where two lines would be called the same."""
-    name = name_of(group[0])
-    namesakes = [g for g in repetitions(results) if name_of(g[0]) == name]
-    return name if len(namesakes) == 1 else f"{name} ({description(group)})"

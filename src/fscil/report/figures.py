@@ -51,6 +51,11 @@ def quiet_grid(axes: Axes) -> None:
     axes.set_axisbelow(True)
 
 
+def drawable(text: str) -> str:
+    """Without the characters that no font has: a folder may be called anything."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
 def png(figure: Figure) -> bytes:
     buffer = io.BytesIO()
     with style():

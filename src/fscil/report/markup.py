@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from html import escape
 
 VOID = {"meta", "link"}
@@ -10,6 +10,10 @@ VOID = {"meta", "link"}
 
 class Markup(str):
     """Text that is HTML already."""
+
+
+class Cell(Markup):
+    """A whole <td> or <th>."""
 
 
 def tag(name: str, /, *children: str, **attributes: str) -> Markup:
@@ -24,22 +28,50 @@ def join(children: Iterable[str]) -> Markup:
     return Markup("".join(child if isinstance(child, Markup) else escape(child) for child in children))
 
 
-def table(head: Iterable[str], rows: Iterable[Iterable[str]], class_: str = "numbers") -> Markup:
-    """A table that scrolls sideways when it must. Cells may be text or ready-made <td>; class_ is numbers or text."""
-    header = tag("thead", row_of(tag("th", cell, scope="col") for cell in head))
-    body = tag("tbody", *(row_of(row) for row in rows))
-    return tag("div", tag("table", header, body, class_=class_), class_="scroll")
+def table(
+    head: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    class_: str,
+    kinds: Sequence[str] = (),
+    on_cards: Sequence[str] | None = None,
+) -> Markup:
+    """A table. Cells are text, markup or a whole Cell; the first of a row is its heading. kinds: the class of each row.
+
+    class_ is numbers or text; with stack, rows become cards on a narrow screen, where every cell names its column (as
+    in on_cards, if given); with roomy, the cells of such a card are wide ones.
+    """
+    header = tag("thead", tag("tr", *(tag("th", name, scope="col") for name in head)))
+    body = []
+    for i, row in enumerate(rows):
+        cells = [named(cell, name) for cell, name in zip(row[1:], (on_cards or head)[1:], strict=True)]
+        look = {"class_": kinds[i]} if kinds else {}
+        body.append(tag("tr", tag("th", row[0], scope="row"), *cells, **look))
+    return tag("div", tag("table", header, tag("tbody", *body), class_=class_), class_="scroll")
 
 
-def row_of(cells: Iterable[str], **attributes: str) -> Markup:
-    def cell_of(cell: str) -> Markup:
-        ready = isinstance(cell, Markup) and cell.startswith(("<td", "<th"))
-        return Markup(cell) if ready else tag("td", cell)
+def named(cell: str, column: str) -> Markup:
+    """The cell with its column's name, which the style sheet shows where there is no room for the table's head."""
+    if isinstance(cell, Cell):
+        return Cell(f'<td data-column="{escape(column)}"{cell.removeprefix("<td")}')
+    return tag("td", cell, data_column=column)
 
-    return tag("tr", *map(cell_of, cells), **attributes)
 
-
-def bar(value: float, most: float, text: str) -> Markup:
+def bar(value: float, most: float, text: str) -> Cell:
     """A cell whose background shows the value as a share of the greatest one."""
     share = 0.0 if most <= 0 else max(0.0, min(100.0, 100 * value / most))
-    return tag("td", tag("span", text), class_="bar", style=f"--share:{share:.1f}%")
+    return Cell(tag("td", tag("span", text), class_="bar", style=f"--share:{share:.1f}%"))
+
+
+def details(summary: str, *parts: Markup, is_open: bool = False) -> Markup:
+    """Parts that fold away."""
+    state = {"open": ""} if is_open else {}
+    return tag("details", tag("summary", summary), *parts, **state)
+
+
+def picture(svg: str, caption: str) -> Markup:
+    return tag("figure", Markup(svg), *([tag("figcaption", caption)] if caption else []))
+
+
+def beside(*parts: Markup) -> Markup:
+    """Side by side where there is room."""
+    return tag("div", *parts, class_="beside")
