@@ -3,7 +3,6 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ import torch
 from rich.console import Console
 
 from fscil import runs
-from fscil.compare import Comparison, compare, differences, notes
+from fscil.compare import Comparison, compare, notes
 from fscil.errors import UserError
 from fscil.results import Result
 
@@ -20,10 +19,10 @@ Compare = Callable[..., Comparison]
 
 @pytest.fixture
 def run_comparison(tiny_dataset: str, tmp_path: Path) -> Compare:
-    where = runs.RunEnvironment(torch.device("cpu"), tmp_path / "out")
+    environment = runs.RunEnvironment(torch.device("cpu"), tmp_path / "out")
 
     def go(*presets: str, seeds: int = 2, overrides: tuple[str, ...] = ()) -> Comparison:
-        return compare(tiny_dataset, presets, range(1, seeds + 1), overrides, where, Console(quiet=True))
+        return compare(tiny_dataset, presets, range(1, seeds + 1), overrides, environment, Console(quiet=True))
 
     return go
 
@@ -74,13 +73,6 @@ def test_what_is_wrong_is_said_before_anything_runs(
     with pytest.raises(UserError, match=message):
         run_comparison(*presets, overrides=overrides)
     assert not (tmp_path / "out").exists()
-
-
-def test_one_seed_has_no_error(make_result: Callable[..., Result]) -> None:
-    mine, theirs = make_result(preset="limit", last=30.5), make_result(preset="finetune", last=10.0)
-    assert differences([mine, theirs])[0] == "limit - finetune, last session: +20.50 (one seed)"
-    without_new_classes = replace(theirs, harmonic_mean=None)
-    assert len(differences([mine, without_new_classes])) == 1
 
 
 def test_notes_are_said_once(make_result: Callable[..., Result]) -> None:

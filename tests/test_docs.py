@@ -18,7 +18,8 @@ from fscil.cli import app
 from fscil.config import overrides_of, resolve, toml_value
 
 ROOT = Path(__file__).parent.parent
-DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "results/README.md")]
+DOCUMENTS = [*PAGES, *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def blocks(document: Path, language: str) -> list[str]:
@@ -50,15 +51,17 @@ def test_commands_of_the_documents_parse(command: str) -> None:
             resolve(method, given["benchmark"], own)
 
 
-def test_readme_table_of_departures_is_what_the_presets_say() -> None:
+def test_table_of_departures_is_what_the_presets_say() -> None:
     ours, papers = (resolve(preset, "cifar100").settings for preset in ("limit", "limit-paper"))
     differing = {key: (value, papers[key]) for key, value in ours.items() if value != papers[key]}
-    rows = re.findall(r"^\| `(\w+)` \| (\S+) \| (\S+) \| .+ \|$", DOCUMENTS[0].read_text(), re.MULTILINE)
+    rows = re.findall(
+        r"^\| `(\w+)` \| (\S+) \| (\S+) \| .+ \|$", (ROOT / "docs" / "settings.md").read_text(), re.MULTILINE
+    )
     listed = {key: (left, right) for key, left, right in rows if key in ours}
     assert listed == {key: tuple(toml_value(v).strip('"') for v in pair) for key, pair in differing.items()}
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_lead_somewhere(document: Path) -> None:
     links = re.findall(r"\]\(([^)#:]+)\)", document.read_text(encoding="utf-8"))
     assert [link for link in links if not (document.parent / link).exists()] == []

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
 
-from fscil import distributed, runs
-from fscil.config import check_overrides, overrides_of, resolve
+from fscil import distributed, grid, runs
+from fscil.config import check_overrides, overrides_of
 from fscil.report.curve import write_curve
 from fscil.report.html import write_report
-from fscil.results import Result, paired_difference
+from fscil.results import Result
 
 
 @dataclass(frozen=True)
@@ -26,47 +26,27 @@ def compare(
     presets: Sequence[str],
     seeds: Sequence[int],
     overrides: Sequence[str],
-    where: runs.RunEnvironment,
+    environment: runs.RunEnvironment,
     console: Console,
 ) -> Comparison:
     """Run every method with every seed; finished runs in the folder are read, interrupted ones resumed."""
     presets = list(dict.fromkeys(preset.strip() for preset in presets))
     check_overrides(presets, benchmark, overrides)
-    configs = [
-        resolve(preset, benchmark, overrides_of(preset, benchmark, overrides), seed)
-        for seed in seeds
-        for preset in presets
-    ]
-    folders = [where.folder / f"{benchmark}-{config.preset}-seed{config.seed}" for config in configs]
-    results = []
-    for config, folder in zip(configs, folders, strict=True):
-        console.print(f"{config.preset} on {benchmark}, seed {config.seed}")
-        results.append(runs.finish(config, replace(where, folder=folder), console))
-    results.sort(key=lambda result: presets.index(result.preset))
-    distributed.broadcast(lambda: write_curve(results, where.folder / "curve.png"))
-    report = distributed.broadcast(lambda: write_report(results, where.folder / "report.html"))
-    return Comparison(results, [*differences(results), *notes(results), *places(where, folders[0], report)])
-
-
-def differences(results: Sequence[Result]) -> list[str]:
-    """The first method against each other one, over the same seeds."""
-    first = results[0].preset
-    mine = [result for result in results if result.preset == first]
-    lines = []
-    for other in dict.fromkeys(result.preset for result in results if result.preset != first):
-        theirs = [result for result in results if result.preset == other]
-        for key, name in (("last", "last session"), ("harmonic_mean", "harmonic mean")):
-            if any(getattr(result, key) is None for result in (*mine, *theirs)):
-                continue  # nothing new was tested
-            mean, error, n = paired_difference(mine, theirs, key)
-            spread = f" ± {error:.2f} (paired standard error, {n} seeds)" if n > 1 else " (one seed)"
-            lines.append(f"{first} - {other}, {name}: {mean:+.2f}{spread}")
-    return lines
+    rows = [grid.Row(preset, preset, tuple(overrides_of(preset, benchmark, overrides))) for preset in presets]
+    jobs = grid.build_jobs(benchmark, rows, seeds, prefix=benchmark)
+    groups = grid.run_grid(jobs, environment, console)
+    results = [result for group in groups.values() for result in group]
+    folder = environment.folder
+    distributed.broadcast(lambda: write_curve(results, folder / "curve.png"))
+    distributed.broadcast(lambda: write_report(results, folder / "report.html"))
+    first, *others = groups
+    differences = [line for other in others for line in grid.difference_lines(groups, first, other)]
+    return Comparison(results, [*differences, *notes(results), *places(folder, folder / jobs[0].folder)])
 
 
 def notes(results: Sequence[Result]) -> list[str]:
     return [f"note: {note}" for note in dict.fromkeys(result.note for result in results if result.note)]
 
 
-def places(where: runs.RunEnvironment, first: Path, report: Path) -> list[str]:
-    return [f"model   {first / 'model'}", f"curve   {where.folder / 'curve.png'}", f"report  {report}"]
+def places(folder: Path, first_run: Path) -> list[str]:
+    return [f"model   {first_run / 'model'}", f"curve   {folder / 'curve.png'}", f"report  {folder / 'report.html'}"]

@@ -32,11 +32,11 @@ def run_ablation(
 
     stand_in = Dataset("cifar100", "", tiny.options, load, tiny.defaults, tiny.prepare, tiny.verify)
     monkeypatch.setitem(datasets.BUILT_IN, "cifar100", stand_in)
-    where = runs.RunEnvironment(torch.device("cpu"), tmp_path / "out")
+    environment = runs.RunEnvironment(torch.device("cpu"), tmp_path / "out")
 
     def go(*overrides: str, seeds: int = 1) -> str:
         out = Console(file=StringIO(), width=200)
-        reproduce.reproduce("ablation", range(1, seeds + 1), overrides, where, out, Console(quiet=True))
+        reproduce.reproduce("ablation", range(1, seeds + 1), overrides, environment, out, Console(quiet=True))
         return out.file.getvalue()  # type: ignore[attr-defined]
 
     return go
@@ -55,11 +55,12 @@ def test_five_rows_beside_the_papers(run_ablation: Reproduce, tmp_path: Path, mo
     table = [line.replace("│", " ").split() for line in printed.splitlines()]
     assert list(paper.ablation()) == ["finetune", "prototype", "calibration", "meta-1", "meta-c"]
     for row, published in paper.ablation().items():
-        (ours,) = [line for line in table if line[:1] == [row]]
+        (ours,) = [line for line in table if line[:1] == [f"{row},"]]
         mean = [sum(facts(tmp_path, row, seed)["accuracy"][i] for seed in (1, 2)) / 2 for i in range(9)]
-        assert ours[-10:-1] == [f"{value:.2f}" for value in mean]
+        assert ours[1:12] == ["2", "seeds", *(f"{value:.2f}" for value in mean)]
         theirs = table[table.index(ours) + 1]
         assert theirs == ["paper", *(f"{value:.2f}" for value in published), f"{published[0] - published[-1]:.2f}"]
+    assert "calibration - prototype, last session:" in printed
     monkeypatch.setattr(runs, "execute", lambda *_: pytest.fail("it ran again"))
     assert run_ablation(seeds=2) == printed
 
@@ -92,7 +93,7 @@ def test_unknown_tables_are_named(run_ablation: Reproduce) -> None:
 
 
 def test_settings_that_the_ablation_fixes_are_refused(tmp_path: Path) -> None:
-    where = runs.RunEnvironment(torch.device("cpu"), tmp_path)
+    environment = runs.RunEnvironment(torch.device("cpu"), tmp_path)
     with pytest.raises(UserError, match="itself sets mirror"):
-        ablation.reproduce([1], ["mirror=false"], where, Console(quiet=True), Console(quiet=True))
+        ablation.reproduce([1], ["mirror=false"], environment, Console(quiet=True), Console(quiet=True))
     assert not list(tmp_path.iterdir())

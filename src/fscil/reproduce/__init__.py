@@ -21,8 +21,8 @@ def reproduce(
     name: str,
     seeds: Sequence[int],
     overrides: Sequence[str],
-    where: runs.RunEnvironment,
+    environment: runs.RunEnvironment,
     out: Console,
     progress: Console,
 ) -> None:
-    TABLES[choose(name, TABLES, "table or figure")].reproduce(seeds, overrides, where, out, progress)
+    TABLES[choose(name, TABLES, "table or figure")].reproduce(seeds, overrides, environment, out, progress)

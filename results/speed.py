@@ -1,0 +1,134 @@
+"""The blocks about speed, from bench-*.json (`make bench`) and from the seconds of one run."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from fscil import grid
+from fscil.results import read_result
+
+FOLDER = Path(__file__).resolve().parent
+ALONE = "cifar100/limit-seed21.json"  # the run that had a GPU to itself
+
+
+@cache
+def figures(file: str) -> dict[str, Any]:
+    """By name; where time and memory go by one name, the first has both measurements."""
+    found: dict[str, Any] = {}
+    for figure in json.loads((FOLDER / f"bench-{file}.json").read_bytes())["figures"]:
+        found.setdefault(figure["name"], figure)["measured"] |= figure["measured"]
+    return found
+
+
+def ratios(file: str, *names: str) -> str:
+    found = [figures(file)[name] for name in names]
+    values = (figure["ratio"] for figure in found)
+    return ", ".join(f"{v:.0f}" if v >= 10 else f"{v:.2f}" for v in values) + f" {found[0]['meaning']}"
+
+
+def measured(file: str, name: str, what: str) -> float:
+    return float(figures(file)[name]["measured"][what])
+
+
+def stages() -> dict[str, float]:
+    """Seconds of the run that had a GPU to itself; what no stage counts is "rest"."""
+    seconds = {name: stage["seconds"] for name, stage in read_result(FOLDER / ALONE).seconds.items()}
+    return {**seconds, "rest": 2 * seconds["total"] - sum(seconds.values())}
+
+
+def short() -> str:
+    seconds = stages()
+    return (
+        f"`fscil run limit cifar100` takes {seconds['total']:.0f} seconds on one H200,"
+        f" {seconds['pretrain']:.0f} of them for pre-training."
+    )
+
+
+def cpu() -> str:
+    sizes = (32, 84, 224)
+    streaming = "streaming over resident, resnet20 at 32 px, 2 cores decode"
+    prediction = "calibrated prediction over an uncalibrated one, {}, C = 100"
+    many = "{} with 10 times the classes, d = 64"
+
+    def with_many_classes(what: str) -> str:
+        milliseconds = measured("many-classes", many.format(what), f"C = 100000: {what}, ms")
+        return f"{milliseconds:.0f} ms" if milliseconds < 100 else f"{milliseconds / 1000:.2g} s"
+
+    lines = [
+        ["on two CPU cores", ""],
+        [
+            "calibration in closed form over attention per query, 512 queries, 1000 classes of 512 numbers",
+            ratios("cpu", "closed form over attention, C = 1000, d = 512"),
+        ],
+        [
+            "memory of attention per query over the closed form",
+            ratios("cpu", "memory of attention, C = 1000, d = 512"),
+        ],
+        [
+            "the calibrated head over a plain linear one, at that size",
+            ratios("cpu", "calibrated head over a linear one, C = 1000, d = 512"),
+        ],
+        [
+            "a calibrated prediction over an uncalibrated one, ResNet20, 100 classes: 512 images, one image",
+            ratios("cpu", prediction.format("512 images"), prediction.format("1 image")),
+        ],
+        [
+            "100,000 classes of 64 numbers: to build what is kept of them, to teach one more",
+            f"{with_many_classes('build')}, {with_many_classes('teach a class')}",
+        ],
+        [
+            "100,000 classes: one query, 512 queries",
+            f"{with_many_classes('1 query')}, {with_many_classes('512 queries')}",
+        ],
+        [
+            "AutoAugment with crop, flip and cutout over torchvision's image by image, one core: 32, 84, 224 px",
+            ratios("cpu", *(f"augmentation at {size} px, one CPU core" for size in sizes)),
+        ],
+        ["photos decoded while training over photos held in memory", ratios("cpu", streaming)],
+        ["two processes over one, a core each", ratios("cpu", "two processes over one, a core each")],
+    ]
+    return grid.markdown(lines)
+
+
+def whole_run() -> str:
+    names = {
+        "read": "reading",
+        "pretrain": "pre-training",
+        "meta-train": "meta-training",
+        "sessions": "sessions: prototypes of new classes, and the tests",
+        "rest": "embedding of the base session, model, curve and report",
+        "total": "**total**",
+    }
+    seconds = stages()
+    return grid.markdown([["on one H200", "seconds"], *([names[key], f"{seconds[key]:.1f}"] for key in names)])
+
+
+def gpu() -> str:
+    captured = [f"captured step over a plain one, batch {batch}" for batch in (128, 512)]
+    kernels = "a step with our kernels over torch's, batch 512, 32 px"
+    batches = " and ".join(f"{measured('gpu', name, 'ours, ms'):.2f}" for name in captured)
+    both = " and ".join(f"{measured('gpu', kernels, f'{whose}, ms'):.2f}" for whose in ("ours", "other"))
+    augmentation = [
+        measured("gpu", f"augmentation at {size} px, GPU over one CPU worker", "ours, images/s")
+        for size in (32, 84, 224)
+    ]
+    streaming = [
+        f"streaming over resident, {name}, 16 cores decode" for name in ("resnet20 at 32 px", "resnet18 at 224 px")
+    ]
+    lines = [
+        ["on one H200", ""],
+        [f"a captured step over a plain one, ResNet20, batch 128 and 512 ({batches} ms)", ratios("gpu", *captured)],
+        [f"a step with our kernels over one with torch's, batch 512 ({both} ms)", ratios("gpu", kernels)],
+        [
+            "AutoAugment with crop, flip and cutout: 32, 84, 224 px",
+            ", ".join(f"{rate / 1e6:.2f}" for rate in augmentation) + " million images/s",
+        ],
+        [
+            "photos decoded while training over photos held in memory, 16 cores: ResNet20 at 32 px, ResNet18 at 224 px",
+            ratios("gpu", *streaming),
+        ],
+    ]
+    return grid.markdown(lines)
