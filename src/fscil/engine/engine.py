@@ -10,12 +10,12 @@ from typing import TypedDict
 
 import torch
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from fscil import distributed
 from fscil.engine.checkpoint import load_tensors, save_tensors
 from fscil.engine.metrics_log import MetricsLog
 from fscil.engine.prefetch import Prefetcher
+from fscil.engine.progress import stage_progress
 from fscil.engine.seeds import seed_for
 from fscil.engine.stage import Stage
 from fscil.engine.stepper import Stepper
@@ -77,8 +77,7 @@ class Engine:
 
         prefetcher = Prefetcher(stage, self.device)
         started = saved = time.perf_counter()
-        with self._progress() as progress:
-            bar = progress.add_task(name, total=stage.segments, completed=first)
+        with stage_progress(self.console, name, stage.segments, first, spent) as progress:
             for segment in range(first, stage.segments):
                 torch.manual_seed(seed_for(self.seed, stage.name, segment))  # dropout; the data has its own generators
                 loss = stepper.run_segment(segment, prefetcher.take(segment))
@@ -94,7 +93,7 @@ class Engine:
                     {"stage": name, "segment": segment + 1, "of": stage.segments, "loss": round(mean_loss, 6),
                      "lr_factor": stage.schedule(segment * stage.steps), "seconds": round(elapsed, 3)}
                 )  # fmt: skip
-                progress.update(bar, advance=1, description=f"{name} (loss {mean_loss:.3f})")
+                progress.update(segment + 1, mean_loss)
                 last = segment + 1 == stage.segments
                 if path and (last or now - saved >= self.checkpoint_seconds):
                     captured = captured and stepper.graph is not None
@@ -107,10 +106,3 @@ class Engine:
     def _finish(self, name: str, seconds: float, captured: bool) -> None:
         self.seconds[self.scope + name] = {"seconds": round(seconds, 3), "cached": False}
         self.captured.append(captured)
-
-    def _progress(self) -> Progress:
-        return Progress(
-            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
-            TextColumn("left"), TimeRemainingColumn(), console=self.console, transient=True,
-            disable=not self.console.is_terminal,  # a log file would only get empty lines
-        )  # fmt: skip
