@@ -109,6 +109,7 @@ def test_many_images_are_read_in_parts(
     [
         (("good.png", "missing.png"), "there is no image missing.png"),
         (("good.png", "two\nlines.png"), "there is no image two\\nlines.png"),
+        (("good.png", "x" * 5000), "there is no image xxx"),
         (("good.png", "text.png"), "text.png cannot be read as an image"),
         (("empty",), "empty holds no image files"),
         (("good.png", "--device", "tpu"), "it is cpu or cuda"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypedDict
@@ -67,9 +68,9 @@ def predict(
 def image_files(given: Sequence[Path]) -> Iterator[Path]:
     """The files that were named, and those of folders that were named, in order."""
     for path in given:
-        if path.is_dir():
+        if os.path.isdir(path):  # unlike Path's own, no error where a name is too long for a file
             yield from images_in(path)
-        elif path.exists():
+        elif os.path.exists(path):
             yield path
         else:
             raise UserError(f"there is no image {path}; name image files, or folders of them")
