@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 import torch
 from PIL import Image
 
+from cli_call import Fscil, caller
 from fscil import datasets, metrics
 from fscil.benchmark import Benchmark, split
 from fscil.config import config_hash
@@ -25,6 +27,16 @@ def encoder_cache_of_the_tests(tmp_path_factory: pytest.TempPathFactory) -> Iter
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FSCIL_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield
+
+
+@pytest.fixture
+def fscil(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Iterator[Fscil]:
+    """fscil("run", "limit", ...): the command line in this process, inside an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    before = signal.getsignal(signal.SIGINT)
+    yield caller(monkeypatch, capsys)
+    signal.signal(signal.SIGINT, before)
 
 
 def build_tiny_benchmark(

@@ -3,50 +3,17 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sys
 import tomllib
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from cli_call import Fscil
 from cli_process import assert_one_clear_line
-from fscil import cli, runs
+from fscil import runs
 from fscil.config import resolve
+from fscil.errors import LostContact
 from fscil.results import read_result
-
-
-@dataclass(frozen=True)
-class Outcome:
-    code: int
-    out: str
-    err: str
-
-
-Fscil = Callable[..., Outcome]
-
-
-@pytest.fixture
-def fscil(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Iterator[Fscil]:
-    """fscil("run", "limit", ...): the command line in this process, inside an empty folder."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "200")
-    before = signal.getsignal(signal.SIGINT)
-
-    def call(*arguments: str | Path) -> Outcome:
-        monkeypatch.setattr(sys, "argv", ["fscil", *map(str, arguments)])
-        code: object = 0
-        try:
-            cli.main()
-        except SystemExit as exit_:
-            code = exit_.code or 0
-        printed = capsys.readouterr()
-        assert isinstance(code, int)
-        return Outcome(code, printed.out, printed.err)
-
-    yield call
-    signal.signal(signal.SIGINT, before)
 
 
 def test_run_prints_the_table_and_where_things_are(fscil: Fscil, tiny_dataset: str, tmp_path: Path) -> None:
@@ -55,7 +22,6 @@ def test_run_prints_the_table_and_where_things_are(fscil: Fscil, tiny_dataset: s
     result = read_result(tmp_path / "run")
     assert result.seed == 2
     assert f"{result.last:.2f}" in found.out
-    assert result.command == "fscil run limit tiny --seed 2 --out run"
     for line, path in (("model", "run/model"), ("curve", "run/curve.png"), ("report", "run/report.html")):
         assert f"{line:8}{path}" in found.out
         assert (tmp_path / path).exists()
@@ -123,7 +89,7 @@ def test_an_existing_run_is_refused_and_a_finished_one_resumed_for_free(
         (("run", "limit"), "name a method and a benchmark"),
         (("run",), "name a method and a benchmark"),
         (("run", "--resume", "nowhere"), "name a run folder"),
-        (("run", "limit", "tiny", "--resume", "nowhere"), "leave out method, benchmark and settings"),
+        (("run", "limit", "tiny", "--resume", "nowhere"), "leave out method, benchmark, settings"),
         (("run", "--resume", "nowhere", "--seed", "9"), "--seed and --out"),
         (("run", "limit", "cifar100"), "cifar"),
         (("compare", "tiny", "--methods", "limit,none"), "unknown method 'none'"),
@@ -177,10 +143,29 @@ def test_ctrl_c_exits_with_130_and_says_how_to_go_on(
     fscil: Fscil, tiny_dataset: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runs, "execute", lambda *_: os.kill(os.getpid(), signal.SIGINT))
-    found = fscil("run", "limit", "tiny", "--out", "run")
+    found = fscil("run", "limit", "tiny", "--out", "my run")
     assert found.code == 130
-    assert "go on with: fscil run --resume run" in found.err
-    assert "Traceback" not in found.err
+    assert found.err == "interrupted; go on with: fscil run --resume 'my run'\n"
+
+
+def test_a_lost_process_exits_with_1_and_says_how_to_go_on(
+    fscil: Fscil, tiny_dataset: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def execute(*_: object) -> None:
+        raise LostContact("process 0 lost contact with the others")
+
+    monkeypatch.setattr(runs, "execute", execute)
+    found = fscil("run", "limit", "tiny", "--out", "run")
+    assert found.code == 1
+    assert_one_clear_line(found.err)
+    assert found.err.endswith("go on with: fscil run --resume run\n")
+
+
+def test_a_message_is_one_line_whatever_names_it_holds(fscil: Fscil, tmp_path: Path) -> None:
+    found = fscil("report", "two\nlines \x1b[31m")
+    assert found.code == 2
+    assert_one_clear_line(found.err)
+    assert "two\\nlines \\x1b[31m" in found.err
 
 
 def test_compare_prints_the_paired_difference(fscil: Fscil, tiny_dataset: str, tmp_path: Path) -> None:
@@ -212,7 +197,11 @@ def test_reproduce_lists_what_there_is(fscil: Fscil) -> None:
     assert found.out.count("\n") == 1
 
 
-@pytest.mark.parametrize("verb", ["run", "compare", "reproduce", "report", "data list", "data prepare", "data verify"])
+@pytest.mark.parametrize(
+    "verb",
+    ["run", "compare", "reproduce", "report", "predict", "methods", "encoders", "data list", "data prepare",
+     "data verify"],
+)  # fmt: skip
 def test_every_verb_has_examples_in_its_help(fscil: Fscil, verb: str) -> None:
     found = fscil(*verb.split(), "--help")
     assert found.code == 0

@@ -1,16 +1,79 @@
-"""The command line as a process: what a fresh interpreter does with the embedded digits."""
+"""The command line as a process: what a fresh interpreter imports, and does with the embedded digits."""
 
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 from sklearn.metrics import accuracy_score
 
-from cli_process import assert_one_clear_line, fscil_process, popen
+from cli_process import SOURCE, assert_one_clear_line, fscil_process, popen
 from fscil.engine.checkpoint import load_tensors
+from fscil.results import Result, write_result
+
+CALLS = """
+import json, sys
+from fscil.cli import main
+for arguments in json.loads(sys.argv[1]):
+    sys.argv = ["fscil", *arguments]
+    try:
+        main()
+    except SystemExit as leaving:
+        print("left with", leaving.code or 0)
+print("imported:", *sorted({"torch", "torchvision", "sklearn", "matplotlib"} & set(sys.modules)))
+"""
+
+
+def fresh_interpreter(*calls: list[str]) -> list[str]:
+    """What one process prints that calls the command line again and again, and which heavy packages it imported."""
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
+    done = subprocess.run(
+        [sys.executable, "-c", CALLS, json.dumps(calls)], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_help_and_refusals_import_nothing_heavy() -> None:
+    calls = [["--help"], ["run", "--help"], ["predict", "--help"], ["data", "--help"]]
+    printed = fresh_interpreter(*calls, ["run"], ["predict", "model", "missing.png"])
+    assert [line for line in printed if line.startswith("left with")] == ["left with 0"] * 4 + ["left with 2"] * 2
+    assert printed[-1] == "imported:"
+
+
+def test_a_report_needs_no_torch(make_result: Callable[..., Result], tmp_path: Path) -> None:
+    write_result(make_result(), tmp_path / "result.json")
+    *printed, imported = fresh_interpreter(["report", str(tmp_path), "--out", str(tmp_path / "report.html")])
+    assert printed[-1] == "left with 0"
+    assert "<html" in (tmp_path / "report.html").read_text()
+    assert imported in ("imported:", "imported: matplotlib")
+
+
+@pytest.mark.parametrize("verb", ["methods", "data list --json"])
+def test_a_reader_that_goes_away_is_no_error(verb: str, tmp_path: Path) -> None:
+    process = popen(*verb.split(), cwd=tmp_path)
+    assert process.stdout is not None
+    process.stdout.close()
+    assert process.stderr is not None
+    assert process.stderr.read() == ""
+    process.stderr.close()
+    assert process.wait() in (0, 1)
+
+
+def test_output_that_cannot_show_a_name_is_no_error(
+    make_result: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_result(make_result(), tmp_path / "result.json")
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    code, out, err = fscil_process("report", ".", "--out", "Blüte.html", cwd=tmp_path)
+    assert (code, err) == (0, "")
+    assert out.endswith("report  Bl\\xfcte.html\n")
 
 
 def test_limit_on_digits_from_the_command_line(tmp_path: Path) -> None:

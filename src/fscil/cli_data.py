@@ -3,32 +3,31 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from fscil import datasets
+from fscil.cli_common import Json, Root, print_descriptions
 
 data_app = typer.Typer(no_args_is_help=True)
-Root = Annotated[Path | None, typer.Option(help="Folder of datasets; default: the environment variable FSCIL_DATA.")]
 Name = Annotated[str, typer.Argument(help="The dataset's name.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @data_app.command("list")
 def list_(as_json: Json = False) -> None:
-    """Which datasets there are.
+    """List the datasets.
 
     \b
     fscil data list
+    fscil data list --json
     """
+    from fscil import datasets
+
     known = {name: datasets.get(name).description for name in datasets.names()}
     if as_json:
         print(json.dumps(known))
-        return
-    for name, description in known.items():
-        print(f"{name:12} {description}")
+    else:
+        print_descriptions(known)
 
 
 @data_app.command()
@@ -38,6 +37,8 @@ def prepare(name: Name, root: Root = None) -> None:
     \b
     fscil data prepare cifar100 --root data
     """
+    from fscil import datasets
+
     print(datasets.get(name).prepare(datasets.data_root(root)))
 
 
@@ -48,5 +49,7 @@ def verify(name: Name, root: Root = None) -> None:
     \b
     fscil data verify cifar100 --root data
     """
+    from fscil import datasets
+
     for line in datasets.get(name).verify(datasets.data_root(root)):
         print(line)

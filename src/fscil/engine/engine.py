@@ -88,7 +88,7 @@ class Engine:
         self.log.rewind(name, first)
         prefetcher = Prefetcher(stage, self.device)
         started = time.perf_counter()
-        with stage_progress(self.console, name, stage.segments, first) as progress:
+        with stage_progress(self.console, name, stage.segments, first, spent) as progress:
             for segment in range(first, stage.segments):
                 torch.manual_seed(seed_for(self.seed, stage.name, segment))  # dropout; the data has its own generators
                 loss = stepper.run_segment(segment, prefetcher.take(segment))

@@ -1,0 +1,58 @@
+"""fscil methods, fscil encoders: what there is to choose from."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from fscil.cli_common import Json, print_descriptions
+
+
+def methods(as_json: Json = False) -> None:
+    """List the methods, and the presets of their settings.
+
+    \b
+    fscil methods
+    fscil methods --json
+    """
+    from fscil import config
+
+    known = {}
+    for name in config.presets():
+        preset = config.read_preset(name)
+        method = preset.get("method", name)
+        known[name] = {"method": method, "description": preset.get("description") or first_line(method)}
+    if as_json:
+        print(json.dumps(known))
+        return
+    presets_of = {name: f" (preset of {one['method']})" for name, one in known.items() if one["method"] != name}
+    print_descriptions({name: one["description"] + presets_of.get(name, "") for name, one in known.items()})
+
+
+def first_line(method: str) -> str:
+    """The first line of its class's docstring, or of its module's, without the method's own name before a colon."""
+    from fscil.methods import get
+
+    try:
+        found = get(method)
+    except Exception as error:  # another package's import may raise anything; the other methods are there all the same
+        return f"cannot be imported ({error})"
+    text = found.__doc__ or sys.modules[found.__module__].__doc__ or ""
+    line = next(iter(text.strip().splitlines()), "").rstrip(".")
+    name, colon, rest = line.partition(": ")
+    return rest if colon and name.casefold() == method.casefold() else line
+
+
+def encoders(as_json: Json = False) -> None:
+    """List the encoders.
+
+    \b
+    fscil encoders
+    fscil run limit cifar100 encoder=resnet18
+    """
+    from fscil.encoders import descriptions
+
+    if as_json:
+        print(json.dumps(descriptions()))
+    else:
+        print_descriptions(descriptions())

@@ -1,0 +1,105 @@
+"""fscil predict: names for images."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypedDict
+
+import typer
+from rich.cells import cell_len
+
+from fscil.cli_common import Device, Json, err, pad, printable
+from fscil.errors import UserError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+AT_ONCE = 256  # images that are read into memory together
+
+# Of a folder's files those with such a name are images. A file that is named itself may be called anything.
+SUFFIXES = {
+    ".avif", ".bmp", ".gif", ".jp2", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".pnm", ".ppm", ".tif", ".tiff", ".webp",
+}  # fmt: skip
+
+
+class Prediction(TypedDict):
+    name: str
+    probability: float
+
+
+def predict(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model folder, e.g. runs/limit-2/model.")],
+    images: Annotated[list[Path], typer.Argument(metavar="IMAGE", help="Image files, or folders of them.")],
+    top: Annotated[int, typer.Option(min=1, help="How many names for each image.")] = 5,
+    device: Device = None,
+    as_json: Json = False,
+) -> None:
+    """Name what images show. The likeliest classes come first, with their probabilities.
+
+    \b
+    fscil predict runs/limit-2/model photo.jpg
+    fscil predict runs/limit-2/model photos/ --top 1
+    fscil predict runs/limit-2/model a.png b.png --json
+    """
+    paths = list(image_files(images))  # before the wait for torch
+    import fscil
+    from fscil.engine.progress import stage_progress
+    from fscil.runs import choose_device
+
+    classifier = fscil.load(model, device=str(choose_device(device)))
+    found: list[list[Prediction]] = []
+    with stage_progress(err, "predict", len(paths)) as progress:
+        for start in range(0, len(paths), AT_ONCE):
+            probabilities = classifier.predict_proba(paths[start : start + AT_ONCE])
+            found += [ranked(row, classifier.class_names, top) for row in probabilities]
+            progress.update(len(found))
+    pairs = list(zip(map(str, paths), found, strict=True))
+    if as_json:
+        print(json.dumps([{"image": path, "predictions": names} for path, names in pairs]))
+        return
+    for path, names in pairs:
+        print(printable(path), *name_lines(names), sep="\n")
+
+
+def image_files(given: Sequence[Path]) -> Iterator[Path]:
+    """The files that were named, and those of folders that were named, in order."""
+    for path in given:
+        if os.path.isdir(path):  # unlike Path's own, no error where a name is too long for a file
+            yield from images_in(path)
+        elif os.path.exists(path):
+            yield path
+        else:
+            raise UserError(f"there is no image {path}; name image files, or folders of them")
+
+
+def images_in(folder: Path) -> list[Path]:
+    try:
+        entries = sorted(folder.iterdir())
+    except OSError as error:
+        raise UserError(f"{folder} cannot be read ({error.strerror}); check its permissions") from error
+    # file managers leave hidden companions behind, with the photo's own suffix
+    images = [
+        path for path in entries if path.suffix.lower() in SUFFIXES and not path.name.startswith(".") and path.is_file()
+    ]
+    if not images:
+        raise UserError(f"{folder} holds no image files; name image files, or folders of them")
+    return images
+
+
+def ranked(probabilities: NDArray[np.float32], class_names: Sequence[str], top: int) -> list[Prediction]:
+    """The likeliest classes first; of equally likely ones the one that was learned first."""
+    order = (-probabilities).argsort(kind="stable")[:top]
+    return [{"name": class_names[i], "probability": round(float(probabilities[i]), 6)} for i in order]
+
+
+def name_lines(predictions: Sequence[Prediction]) -> list[str]:
+    names = [printable(each["name"]) for each in predictions]
+    width = max(map(cell_len, names))
+    return [
+        f"   {pad(name, width)}  {100 * each['probability']:5.1f} %"
+        for name, each in zip(names, predictions, strict=True)
+    ]

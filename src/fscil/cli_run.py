@@ -1,0 +1,178 @@
+"""fscil run, compare, reproduce and report."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fscil.cli_common import Device, Json, Root, err, going_on_by, out
+from fscil.errors import UserError
+
+if TYPE_CHECKING:
+    from fscil.results import Result
+
+Benchmark = Annotated[str, typer.Argument(help="A dataset; see `fscil data list`.")]
+Overrides = Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Settings, e.g. epochs=10.")]
+FirstSeed = Annotated[int, typer.Option(min=0, help="The first of them.")]
+Every = Annotated[float, typer.Option("--checkpoint-every", help="Seconds between checkpoints.")]
+
+
+def run(
+    method: Annotated[str | None, typer.Argument(help="A method or preset; see `fscil methods`.")] = None,
+    benchmark: Annotated[str | None, typer.Argument(help="A dataset; see `fscil data list`.")] = None,
+    overrides: Overrides = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 1,
+    out_folder: Annotated[
+        Path | None, typer.Option("--out", help="Run folder.  [default: a new one under runs/]")
+    ] = None,
+    resume: Annotated[Path | None, typer.Option(help="Continue the run in this folder.")] = None,
+    device: Device = None,
+    root: Root = None,
+    show_config: Annotated[
+        bool, typer.Option("--show-config", help="Print every setting with its reason; run nothing.")
+    ] = False,
+    checkpoint_every: Every = 20.0,
+    as_json: Json = False,
+) -> None:
+    """Run one method on one benchmark.
+
+    \b
+    fscil run limit glyphs
+    fscil run limit cifar100 --seed 2 --out runs/limit-2
+    fscil run limit-paper cifar100 meta_steps=1000 --show-config
+    fscil run limit folder path=photos way=3 shot=5
+    fscil run --resume runs/limit-2
+    """
+    if resume is not None and (method or benchmark or overrides or out_folder or show_config or seed != 1):
+        raise UserError(
+            "--resume takes everything from the run folder; leave out method, benchmark, settings, --seed and --out"
+        )
+    if resume is None and not (method and benchmark):
+        raise UserError("name a method and a benchmark, for instance: fscil run limit glyphs")
+
+    from fscil import distributed, runs
+    from fscil.config import resolve, to_toml
+
+    if resume is not None:
+        where = runs.RunEnvironment(runs.choose_device(device), resume, root, checkpoint_every)
+        with going_on_by(resume_command(resume)):
+            result = runs.resume(where, err)
+        show(result, resume, as_json)
+        return
+    config = resolve(method or "", benchmark or "", overrides or [], seed)
+    if show_config:
+        print(to_toml(config, explain=True), end="")
+        return
+    new = Path("runs") / f"{method}-{benchmark}-seed{seed}-{time.strftime('%Y%m%d-%H%M%S')}"
+    folder = out_folder or distributed.broadcast(lambda: new)
+    where = runs.RunEnvironment(runs.choose_device(device), folder, root, checkpoint_every)
+    with going_on_by(resume_command(folder)):
+        result = runs.start(config, where, err)
+    show(result, folder, as_json)
+
+
+def resume_command(folder: Path) -> str:
+    return shlex.join(["fscil", "run", "--resume", str(folder)])
+
+
+def show(result: Result, folder: Path, as_json: bool) -> None:
+    from fscil.tables import session_table
+
+    if as_json:
+        print(json.dumps({"folder": str(folder), **vars(result)}))
+        return
+    out.print(session_table([result]), crop=False)
+    if result.note:
+        out.print(f"note: {result.note}")
+    out.print(
+        f"model   {folder / 'model'}\ncurve   {folder / 'curve.png'}\nreport  {folder / 'report.html'}", soft_wrap=True
+    )
+
+
+def compare(
+    benchmark: Benchmark,
+    overrides: Overrides = None,
+    methods: Annotated[str, typer.Option(help="Methods or presets, separated by commas.")] = "limit,decoupled-cosine",
+    seeds: Annotated[int, typer.Option(min=1, help="How many seeds.")] = 5,
+    first_seed: FirstSeed = 1,
+    out_folder: Annotated[
+        Path, typer.Option("--out", help="Folder of the runs; finished ones are not repeated.")
+    ] = Path("runs/compare"),
+    device: Device = None,
+    root: Root = None,
+    checkpoint_every: Every = 20.0,
+    as_json: Json = False,
+) -> None:
+    """Compare methods over seeds. A table and curves show them beside the paper's.
+
+    \b
+    fscil compare glyphs --methods limit,decoupled-cosine --seeds 5
+    fscil compare cifar100 --methods limit,limit-paper --seeds 3 --first-seed 6 --out runs/cifar
+    """  # fmt: skip
+    from fscil import runs
+    from fscil.compare import compare as compare_methods
+    from fscil.tables import session_table
+
+    where = runs.RunEnvironment(runs.choose_device(device), out_folder, root, checkpoint_every)
+    with going_on_by("the same command"):
+        chosen = range(first_seed, first_seed + seeds)
+        comparison = compare_methods(benchmark, methods.split(","), chosen, overrides or [], where, err)
+    if as_json:
+        print(json.dumps([vars(result) for result in comparison.results]))
+        return
+    out.print(session_table(comparison.results), crop=False)
+    for line in comparison.lines:
+        out.print(line, soft_wrap=True)
+
+
+def reproduce(
+    name: Annotated[str | None, typer.Argument(help="Which one; leave it out to list them.")] = None,
+    overrides: Overrides = None,
+    seeds: Annotated[int, typer.Option(min=1, help="How many seeds.")] = 3,
+    first_seed: FirstSeed = 1,
+    out_folder: Annotated[
+        Path, typer.Option("--out", help="Folder of the runs; finished ones are not repeated.")
+    ] = Path("runs/reproduce"),
+    device: Device = None,
+    root: Root = None,
+) -> None:
+    """Regenerate the paper's tables. Without a name, list those there are.
+
+    \b
+    fscil reproduce
+    fscil reproduce ablation --seeds 3 --first-seed 6
+    """
+    from fscil import runs
+    from fscil.reproduce import names
+    from fscil.reproduce import reproduce as reproduce_one
+
+    if name is None:
+        for known, title in names().items():
+            out.print(f"{known:12} {title}", soft_wrap=True)
+        return
+    where = runs.RunEnvironment(runs.choose_device(device), out_folder, root)
+    with going_on_by("the same command"):
+        reproduce_one(name, range(first_seed, first_seed + seeds), overrides or [], where, out, err)
+
+
+def report(
+    folders: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders or result.json files.")],
+    out_file: Annotated[Path, typer.Option("--out", help="The HTML file.")] = Path("report.html"),
+) -> None:
+    """Write one HTML report over several runs.
+
+    \b
+    fscil report runs/compare/*/ --out compare.html
+    """
+    from fscil.report.html import write_report
+    from fscil.results import read_result
+    from fscil.tables import session_table
+
+    results = [read_result(folder) for folder in folders]
+    out.print(session_table(results), crop=False)
+    out.print(f"report  {write_report(results, out_file)}", soft_wrap=True)

@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+from rich.console import Console
+
+from fscil.engine import Engine, Stage
+from fscil.engine.progress import duration, stage_progress
+
+
+@dataclass
+class Log:
+    """What a log file gets of a stage whose segments take so many seconds each."""
+
+    file: io.StringIO = field(default_factory=io.StringIO)
+    now: float = 1000.0
+
+    def train(self, *seconds: float, total: int | None = None, completed: int = 0, spent: float = 0.0) -> list[str]:
+        console = Console(file=self.file, force_terminal=False, width=40)
+        total = len(seconds) if total is None else total
+        with stage_progress(console, "pretrain", total, completed, spent, clock=lambda: self.now) as progress:
+            for done, each in enumerate(seconds, completed + 1):
+                self.now += each
+                progress.update(done, loss=2 / done)
+        return self.lines()
+
+    def lines(self) -> list[str]:
+        return self.file.getvalue().splitlines()
+
+
+def test_an_hour_is_a_line_a_minute() -> None:
+    lines = Log().train(*[12.0] * 300)
+    first, *between, last = lines
+    assert first == "pretrain 1 of 300, about 59 min 48 s left"
+    assert between[0] == "pretrain 6 of 300 (2 %), loss 0.333, 58 min 48 s left"
+    assert between[-1] == "pretrain 296 of 300 (98 %), loss 0.007, 48 s left"
+    assert len(between) == 59
+    assert last == "pretrain took 1 h 0 min, loss 0.007"
+
+
+def test_an_estimate_waits_for_five_seconds_of_work_and_leaves_out_the_slow_start() -> None:
+    lines = Log().train(4.0, *[0.5] * 200)
+    assert lines[0] == "pretrain 3 of 201, about 1 min 39 s left"
+
+
+@pytest.mark.parametrize(("seconds", "count"), [([0.1] * 40, 0), ([30.0], 0), ([1.0] * 55, 1), ([20.0, 20.0, 19.0], 1)])
+def test_short_stages_get_one_line_at_most(seconds: list[float], count: int) -> None:
+    assert len(Log().train(*seconds)) == count
+
+
+def test_one_long_segment_is_told_at_its_end() -> None:
+    assert Log().train(200.0) == ["pretrain took 3 min 20 s, loss 2.000"]
+
+
+def test_a_resumed_stage_knows_its_time_before_it_begins() -> None:
+    log = Log()
+    assert log.train(total=300, completed=100, spent=200.0) == ["pretrain 100 of 300, about 6 min 40 s left"]
+    again = Log().train(*[31.0] * 3, total=300, completed=100, spent=200.0)
+    assert again[1] == "pretrain 102 of 300 (34 %), loss 0.020, 1 h 42 min left"
+    assert again[-1] == "pretrain took 1 min 33 s, loss 0.019"
+
+
+def test_a_finished_stage_says_nothing() -> None:
+    assert Log().train(total=300, completed=300, spent=2000.0) == []
+
+
+def test_a_failed_stage_does_not_claim_its_end() -> None:
+    log = Log()
+
+    def fail() -> None:
+        with stage_progress(Console(file=log.file), "pretrain", 10, clock=lambda: log.now) as progress:
+            log.now += 100
+            progress.update(1, 0.5)
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        fail()
+    assert log.lines() == ["pretrain 1 of 10, about 15 min 0 s left"]
+
+
+def test_names_are_no_markup_and_long_lines_stay_whole() -> None:
+    log = Log()
+    name = "[red]trial-12-session-8-" + "x" * 60
+    with stage_progress(Console(file=log.file, width=40), name, 2, clock=lambda: log.now) as progress:
+        log.now += 90
+        progress.update(1)
+    assert log.lines() == [f"{name} 1 of 2, about 1 min 30 s left", f"{name} took 1 min 30 s"]
+
+
+def test_a_terminal_gets_a_bar() -> None:
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=100, _environ={"TERM": "xterm"})
+    with stage_progress(console, "pretrain", 7, completed=2) as progress:
+        progress.update(3, 1.25)
+    assert "pretrain (loss 1.250)" in screen.getvalue()
+    assert "3/7" in screen.getvalue()
+    assert "left" in screen.getvalue()
+
+
+def test_the_engine_reports_what_it_trains(make_stage: Callable[..., Stage]) -> None:
+    screen = io.StringIO()
+    Engine(console=Console(file=screen, force_terminal=True, width=100, _environ={"TERM": "xterm"})).train(make_stage())
+    assert "practice (loss " in screen.getvalue()
+    assert "5/5" in screen.getvalue()
+    log = io.StringIO()
+    Engine(console=Console(file=log)).train(make_stage())
+    assert log.getvalue() == ""  # it is short
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.2, "0 s"), (45, "45 s"), (59.7, "1 min 0 s"), (200, "3 min 20 s"), (3599.8, "1 h 0 min"), (7500, "2 h 5 min")],
+)
+def test_durations(seconds: float, text: str) -> None:
+    assert duration(seconds) == text

@@ -1,0 +1,63 @@
+"""fscil methods and fscil encoders."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from fscil import config, encoders, methods
+from fscil.cli import app
+from fscil.methods.finetune import Finetune
+
+runner = CliRunner()
+
+
+def listed(*arguments: str) -> dict[str, str]:
+    found = runner.invoke(app, arguments)
+    assert found.exit_code == 0, found.output
+    return dict(line.split(maxsplit=1) for line in found.stdout.splitlines())
+
+
+def test_methods_and_presets_with_a_line_each() -> None:
+    lines = listed("methods")
+    assert set(methods.names()) < set(lines)
+    assert lines["decoupled-cosine"].startswith("pre-train, fix the encoder")  # without its own name before
+    assert "to the letter of the paper" in lines["limit-paper"]
+    assert lines["limit-paper"].endswith("(preset of limit)")
+    assert len(set(lines.values())) == len(lines)
+
+
+def test_methods_as_json() -> None:
+    printed = json.loads(runner.invoke(app, ["methods", "--json"]).stdout)
+    assert list(printed) == list(listed("methods"))
+    assert printed["limit-paper"] == {"method": "limit", "description": "LIMIT to the letter of the paper"}
+    assert printed["limit"]["method"] == "limit"
+    for name, each in printed.items():
+        assert each["method"] in methods.names()
+        assert config.resolve(name, "glyphs").method == each["method"]
+
+
+def test_a_method_that_cannot_be_imported_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    def get(name: str) -> type[methods.Method]:
+        if name == "finetune":
+            raise ImportError("no module named 'elsewhere'")
+        return methods.METHODS[name]
+
+    monkeypatch.setattr(methods, "get", get)
+    lines = listed("methods")
+    assert lines["finetune"] == "cannot be imported (no module named 'elsewhere')"
+    assert "decoupled-cosine" in lines
+
+
+def test_the_docstring_of_the_class_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Finetune, "__doc__", "\n    Goes on training.\n\n    And on.\n")
+    assert listed("methods")["finetune"] == "Goes on training"
+
+
+def test_encoders_with_a_line_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = {"resnet20": "small, for 32 pixels", "vit-small": "large\x1b[31m"}
+    monkeypatch.setattr(encoders, "descriptions", lambda: known, raising=False)
+    assert listed("encoders") == {"resnet20": "small, for 32 pixels", "vit-small": "large\\x1b[31m"}
+    assert json.loads(runner.invoke(app, ["encoders", "--json"]).stdout) == known
