@@ -115,7 +115,7 @@ def compare(
     fscil compare cifar100 --methods limit,limit-paper --seeds 3 --first-seed 6 --out runs/cifar
     """  # fmt: skip
     from fscil import runs
-    from fscil.compare import compare as compare_methods
+    from fscil.comparison import compare as compare_methods
     from fscil.tables import session_table
 
     where = runs.RunEnvironment(runs.choose_device(device), out_folder, root, checkpoint_every)

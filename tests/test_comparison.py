@@ -10,7 +10,7 @@ import torch
 from rich.console import Console
 
 from fscil import runs
-from fscil.compare import Comparison, compare, notes
+from fscil.comparison import Comparison, compare, notes
 from fscil.errors import UserError
 from fscil.results import Result
 
