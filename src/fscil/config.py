@@ -51,8 +51,8 @@ class Config:
         # other defaults hang on the options and the recipe: what else differs shows once these are set
         nearer = resolve(self.preset, self.benchmark, overrides_from(first))
         rest = different(self.settings, nearer.settings) | different(self.run, nearer.run)
-        if "recipe" in nearer.settings:  # then one of epochs and steps puts the other to 0
-            rest.pop("steps" if rest.get("epochs") else "epochs" if rest.get("steps") else "", None)
+        if "recipe" in nearer.settings:
+            rest.pop(other_length(rest), None)
         return overrides_from(first | rest)
 
     @property
@@ -91,15 +91,16 @@ def resolve(preset: str, benchmark: str, overrides: Sequence[str] = (), seed: in
     values = {key: value for section in sections.values() for key, value in section.items()}
     pretrains = "recipe" in known
     if pretrains:
-        name = [values["recipe"], *(layer["recipe"] for _, layer in layers if "recipe" in layer)][-1]
-        layers.insert(0, (f"recipe {name}", recipes.values(name)))
+        names = [values["recipe"], *(layer["recipe"] for _, layer in layers if "recipe" in layer)]
+        layers.insert(0, (f"recipe {names[-1]}", recipes.values(names[-1])))
 
     sources = dict.fromkeys(values, "default")
     for source, layer in layers:
         own = {key: parse(*known[key], value) for key, value in layer.items() if key in known}
-        own = with_one_length(own) if pretrains else own
         values.update(own)
         sources.update(dict.fromkeys(own, source))
+        if pretrains and (other := other_length(own)) and values[other]:
+            values[other], sources[other] = 0, source
     if pretrains and not (values["epochs"] or values["steps"]):
         raise UserError("epochs=0 and steps=0 leave nothing to pre-train with; give one of them")
     complete = {section: {key: values[key] for key in defaults} for section, defaults in sections.items()}
@@ -107,12 +108,12 @@ def resolve(preset: str, benchmark: str, overrides: Sequence[str] = (), seed: in
     return Config(preset, method, benchmark, seed, note=note, sources=sources, **complete)
 
 
-def with_one_length(layer: dict[str, Any]) -> dict[str, Any]:
-    """Pre-training lasts so many epochs or so many steps; whichever of them is given puts the other to 0."""
-    epochs, steps = layer.get("epochs"), layer.get("steps")
+def other_length(given: Mapping[str, Any]) -> str:
+    """Pre-training lasts so many epochs or so many steps: the name of the one that the given other puts to 0."""
+    epochs, steps = given.get("epochs"), given.get("steps")
     if epochs and steps:
         raise UserError(f"epochs={epochs} and steps={steps} both say how long to pre-train; give one of them")
-    return {**layer, **({"steps": 0} if epochs else {"epochs": 0} if steps else {})}
+    return "steps" if epochs else "epochs" if steps else ""
 
 
 def different(values: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, Any]:

@@ -66,8 +66,7 @@ def presets() -> list[str]:
 def read_preset(name: str) -> tuple[str, dict[str, Any]]:
     """A preset's method and its file, which is empty for a plain method."""
     choose(name, presets(), "method")
-    text = preset_text(name)
-    preset = tomllib.loads(text)
+    preset = tomllib.loads(preset_text(name))
     check_preset(name, preset)
     return preset.get("method", name), preset
 
