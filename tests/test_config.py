@@ -1,8 +1,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable
-from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -10,51 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fscil import config as config_module
-from fscil import datasets
+from fscil import datasets, recipes
 from fscil.config import Config, check_overrides, overrides_of, presets, read_config, resolve, to_toml
 from fscil.errors import UserError
+from fscil.layers import known_settings
 
-Preset = Callable[..., None]
-
-
-@pytest.fixture
-def preset(monkeypatch: pytest.MonkeyPatch) -> Preset:
-    """preset(...): a preset named "mine" with that content."""
-
-    def install(**content: Any) -> None:
-        real = config_module.read_preset
-        monkeypatch.setattr(config_module, "read_preset", lambda name: content if name == "mine" else real(name))
-        monkeypatch.setattr(config_module, "presets", lambda: [*presets(), "mine"])
-
-    return install
+COMBINATIONS = list(product(presets(), datasets.names()))
 
 
-def test_each_layer_wins_over_the_ones_before(preset: Preset, monkeypatch: pytest.MonkeyPatch) -> None:
-    defaults = {"lr": 2.0, "momentum": 0.2, "scale": 2.0, "epochs": 2}
-    monkeypatch.setitem(datasets.BUILT_IN, "digits", replace(datasets.get("digits"), defaults=defaults))
-    preset(
-        method="limit",
-        settings={"momentum": 0.3, "scale": 3.0, "epochs": 3},
-        on={"digits": {"scale": 4.0, "epochs": 4, "trial": 4}},
-    )
-    found = resolve("mine", "digits", ["epochs=5"])
-    assert found.settings["batch"] == 128  # the method's default
-    assert found.settings["lr"] == 2.0  # < the benchmark's
-    assert found.settings["momentum"] == 0.3  # < the preset's
-    assert found.settings["scale"] == 4.0  # < the preset's on this benchmark
-    assert found.settings["epochs"] == 5  # < what was typed
-    assert found.options["trial"] == 4
-    assert resolve("mine", "digits", ["trial=6"]).options["trial"] == 6
-    assert resolve("mine", "glyphs").settings["scale"] == 3.0  # [on.digits] is for digits alone
-
-
-def test_presets_name_their_method_and_carry_a_note(preset: Preset) -> None:
-    preset(method="limit", note="simplified", notes={"glyphs": "simplified for glyphs"})
-    found = resolve("mine", "digits", seed=7)
-    assert (found.preset, found.method, found.benchmark, found.seed) == ("mine", "limit", "digits", 7)
-    assert found.note == "simplified"
-    assert resolve("mine", "glyphs").note == "simplified for glyphs"
+def refusal(*arguments: Any) -> str:
+    with pytest.raises(UserError) as caught:
+        resolve(*arguments)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
 
 
 def test_benchmark_defaults_that_a_method_does_not_know_are_left_out(tiny_dataset: str) -> None:
@@ -62,20 +29,22 @@ def test_benchmark_defaults_that_a_method_does_not_know_are_left_out(tiny_datase
     assert "meta_steps" not in resolve("finetune", tiny_dataset).settings
 
 
-def test_every_method_and_preset_has_a_whole_configuration_on_every_benchmark() -> None:
-    for name in presets():
-        for benchmark in datasets.names():
-            found = resolve(name, benchmark)
-            assert found.method_settings() is not None
-            assert found.dataset_options() is not None
-            assert found.run_settings() is not None
+@pytest.mark.parametrize(("name", "benchmark"), COMBINATIONS)
+def test_every_method_and_preset_has_a_whole_configuration_on_every_benchmark(name: str, benchmark: str) -> None:
+    """That no shipped preset, recipe or dataset names what nothing knows is checked on the way."""
+    for recipe in recipes.names():
+        found = resolve(name, benchmark, [f"recipe={recipe}"])
+        assert found.method_settings() is not None
+        assert found.dataset_options() is not None
+        assert found.run_settings() is not None
 
 
 def test_limit_paper_is_the_paper() -> None:
     found = resolve("limit-paper", "cifar100")
     assert found.method == "limit"
     expected = {
-        "epochs": 300, "lr": 0.1, "momentum": 0.9, "batch": 128, "fake_phases": 2, "fake_way": 5, "fake_shot": 5,
+        "recipe": "paper", "epochs": 300, "warmup": 0,
+        "lr": 0.1, "momentum": 0.9, "batch": 128, "fake_phases": 2, "fake_way": 5, "fake_shot": 5,
         "fake_classes": "base", "tasks": "fake", "rows": "trained", "logits": "inner", "dropout": 0.5,
         "encoder_lr": 2e-4, "rows_lr": 2e-4, "calibrator_lr": 2e-4, "halve_every": 1000, "base_margin": 0.0,
         "power": 1.0, "mirror": False, "augmentation": "autoaug", "encoder": "resnet20",
@@ -100,10 +69,12 @@ def test_limit_paper_is_the_paper() -> None:
     ],
 )
 def test_what_is_wrong_is_said(arguments: tuple[str, str, list[str]], message: str) -> None:
-    with pytest.raises(UserError) as caught:
-        resolve(*arguments)
-    assert message in str(caught.value)
-    assert "\n" not in str(caught.value)
+    assert message in refusal(*arguments)
+
+
+def test_a_typo_is_answered_in_one_short_line() -> None:
+    assert refusal("limit", "digits", ["wram_up=3"]) == "unknown setting 'wram_up': did you mean 'warmup'?"
+    assert refusal("limit", "digits", ["xyz=3"]).endswith("`fscil run limit digits --show-config` shows all")
 
 
 def test_dashes_and_spaces_in_overrides_are_forgiven() -> None:
@@ -127,17 +98,31 @@ def test_any_text_survives_config_toml(path: str) -> None:
     assert found["options"]["path"] == found["note"] == path
 
 
+# -- --show-config -----------------------------------------------------------------------------------------------------
 def test_explained_settings_are_valid_toml_with_the_same_values() -> None:
     config = resolve("limit", "glyphs")
-    text = to_toml(config, explain=True)
-    assert "# C, the paper's" in text
-    assert tomllib.loads(text) == tomllib.loads(to_toml(config))
+    assert tomllib.loads(to_toml(config, explain=True)) == tomllib.loads(to_toml(config))
 
 
-def test_a_reason_is_that_of_the_default_which_is_named_where_another_value_stands() -> None:
-    text = to_toml(resolve("limit", "cifar100"), explain=True)
-    assert "\nlr = 0.2  # in place of 0.1: the paper's\n" in text
-    assert "\nmomentum = 0.9  # the paper's\n" in text
+def test_every_value_says_where_it_is_from() -> None:
+    lines = to_toml(resolve("limit", "cifar100", ["epochs=7", "momentum=0.9"]), explain=True).splitlines()
+    shown = {line.partition(" ")[0]: line.partition("  # ")[2] for line in lines}
+    assert shown["batch"].startswith("recipe large-batch; default 128, the paper's. images a step")
+    assert shown["epochs"].startswith("typed; default 300, the paper's. passes over")
+    assert shown["momentum"].startswith("typed. ")  # and happens to be the default
+    assert shown["weight_decay"].startswith("default, the released code's")
+    assert shown["base_margin"].startswith("preset limit; default 0.4. ")
+    assert shown["cutout"].startswith("dataset cifar100; default 0. ")
+    assert shown["scale"].startswith("default. ")
+    assert shown["recipe"].startswith('dataset cifar100; default "none". ')
+    assert shown["recipe"].endswith(recipes.why("large-batch"))
+
+
+def test_what_is_ours_is_not_called_the_papers() -> None:
+    """A reason is about the setting, so it must hold for any value; "the paper's" belongs to the default alone."""
+    for key in ("epochs", "steps", "batch", "lr", "momentum", "warmup"):
+        field, _ = known_settings("decoupled-cosine", "glyphs")[key]
+        assert "paper" not in field.metadata["why"]
 
 
 def test_limit_paper_is_the_papers_on_every_benchmark() -> None:
@@ -150,9 +135,9 @@ def test_limit_paper_is_the_papers_on_every_benchmark() -> None:
 
 
 def test_hash_tells_configurations_apart_and_seeds_together() -> None:
-    first, again = resolve("limit", "digits"), resolve("limit", "digits", ["epochs=300"])
+    first, again = resolve("limit", "glyphs"), resolve("limit", "glyphs", ["epochs=4"])
     assert first.hash == again.hash
-    other_seed, other_epochs = resolve("limit", "digits", seed=2), resolve("limit", "digits", ["epochs=3"])
+    other_seed, other_epochs = resolve("limit", "glyphs", seed=2), resolve("limit", "glyphs", ["epochs=3"])
     assert len({first.hash, other_seed.hash, other_epochs.hash}) == 3
     group = [config.hash.partition("-")[0] for config in (first, other_seed, other_epochs)]
     assert group[0] == group[1] != group[2]
@@ -163,8 +148,12 @@ def test_hash_tells_configurations_apart_and_seeds_together() -> None:
     [
         ("[settings]", "[settings", "is not valid TOML"),
         ('method = "limit"\n', "", "lacks method"),
-        ("epochs = 300", 'epochs = "many"', "epochs=many is not an int"),
-        ("epochs = 300", "epoch = 300", "unknown setting 'epoch'"),
+        ('method = "limit"\n', 'method = "finetune"\n', "unknown method 'finetune': known are limit"),
+        ('method = "limit"\n', "method = 3\n", "not a run's configuration"),
+        ("\nepochs = 4", '\nepochs = "many"', "epochs=many is not an int"),
+        ("\nepochs = 4", "\nepochs = 2020-02-02", "epochs=2020-02-02 is not an int"),
+        ("\nepochs = 4", "\nepoch = 4", "unknown setting 'epoch'"),
+        ("\nepochs = 4", "\ntrials = 4", "[settings]: unknown setting 'trials'"),
         ("trial = 1", "tryal = 1", "unknown setting 'tryal'"),
         ("trials = 0", "trials = -1", "trials=-1 is too small"),
         ('preset = "limit"', 'preset = "limbo"', "unknown method 'limbo'"),
@@ -172,7 +161,7 @@ def test_hash_tells_configurations_apart_and_seeds_together() -> None:
     ],
 )
 def test_an_edited_config_toml_is_checked(tmp_path: Path, old: str, new: str, message: str) -> None:
-    text = to_toml(resolve("limit", "digits"))
+    text = to_toml(resolve("limit", "glyphs"))
     assert text.count(old) == 1
     (tmp_path / "config.toml").write_text(text.replace(old, new))
     with pytest.raises(UserError) as caught:

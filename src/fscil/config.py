@@ -1,41 +1,25 @@
-"""Config: what a run is made of, complete, from defaults, presets and key=value arguments."""
+"""Config: what a run is made of, complete, from defaults, a recipe, a preset and key=value arguments."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
 import json
+import shlex
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from importlib import resources
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fscil import datasets, methods
+from fscil import datasets, methods, recipes
 from fscil.errors import UserError
+from fscil.layers import RunSettings, dataset_defaults, known_settings, presets, read_preset
 from fscil.naming import choose
-from fscil.settings import fields_of, make, parse, setting
+from fscil.settings import make, parse
 
-
-@dataclass(frozen=True)
-class RunSettings:
-    """What belongs to neither the method nor the dataset."""
-
-    validation: str = setting(
-        "none",
-        "classes: run on an inner benchmark of base classes, to choose settings without any test image",
-        choices=("none", "classes"),
-    )
-    trials: int = setting(
-        0, "repeat the few-shot sessions with shots drawn by seeds 1..E (the paper's other protocol has 30)", least=0
-    )
-    precision: str = setting(
-        "auto", "of gradient steps: bfloat16 on a GPU, float32 on a CPU", choices=("auto", "float32")
-    )
-    segment_mib: int = setting(
-        512, "augmented images that lie on the device at once; longer epochs are prepared in parts", least=1
-    )
+__all__ = ["Config", "check_overrides", "config_hash", "overrides_of", "presets", "read_config", "resolve", "to_toml"]
+SECTIONS = ("settings", "options", "run")
 
 
 @dataclass(frozen=True)
@@ -48,10 +32,33 @@ class Config:
     options: dict[str, Any]  # of the dataset
     run: dict[str, Any]
     note: str = ""  # what the preset simplifies
+    sources: dict[str, str] = field(default_factory=dict, compare=False, repr=False)  # key -> where its value is from
+
+    def as_dict(self) -> dict[str, Any]:
+        """What the run is, without where its values are from."""
+        return {each.name: getattr(self, each.name) for each in dataclasses.fields(self) if each.compare}
 
     @property
     def hash(self) -> str:
-        return config_hash(dataclasses.asdict(self))
+        return config_hash(self.as_dict())
+
+    @property
+    def changed(self) -> list[str]:
+        """The shortest list of key=value that, typed after `fscil run PRESET BENCHMARK`, gives this configuration."""
+        plain = resolve(self.preset, self.benchmark)
+        first = different(self.options, plain.options)
+        first |= {key: value for key, value in different(self.settings, plain.settings).items() if key == "recipe"}
+        # other defaults hang on the options and the recipe: what else differs shows once these are set
+        nearer = resolve(self.preset, self.benchmark, overrides_from(first))
+        rest = different(self.settings, nearer.settings) | different(self.run, nearer.run)
+        if "recipe" in nearer.settings:
+            rest.pop(other_length(rest), None)
+        return overrides_from(first | rest)
+
+    @property
+    def command(self) -> str:
+        """What to type for this very run."""
+        return shlex.join(["fscil", "run", self.preset, self.benchmark, *self.changed, "--seed", str(self.seed)])
 
     def method_settings(self) -> Any:
         return make(methods.get(self.method).Settings, self.settings)
@@ -63,40 +70,64 @@ class Config:
         return make(RunSettings, self.run)
 
 
-def presets() -> list[str]:
-    """All names that `fscil run` takes: methods and presets of methods."""
-    files = (f.name for f in resources.files("fscil.presets").iterdir())
-    return sorted({*methods.names(), *(name[: -len(".toml")] for name in files if name.endswith(".toml"))})
-
-
 def resolve(preset: str, benchmark: str, overrides: Sequence[str] = (), seed: int = 1) -> Config:
-    """Method defaults, then benchmark defaults, then the preset, then what was typed."""
-    choose(preset, presets(), "method")
-    text = read_preset(preset)
-    method = text.get("method", preset)
+    """The method's defaults, then the recipe, the dataset's defaults, the preset and what was typed: the last wins."""
+    method, text = read_preset(preset)
     dataset = datasets.get(benchmark)
-    classes = {"settings": methods.get(method).Settings, "options": dataset.options, "run": RunSettings}
-    known = fields_of(*classes.values())
+    known = known_settings(method, benchmark)
     typed = dict(split_override(override) for override in overrides)
     for key in typed:
-        choose(key, known, "setting")
+        choose(key, known, "setting", see=f"`fscil run {preset} {benchmark} --show-config` shows all")
 
     here = text.get("on", {}).get(benchmark, {})
-    options = make(dataset.options, {**here, **typed})
-    given = {**dataset.defaults_for(options), **text.get("settings", {}), **here, **typed}
-    values: dict[str, dict[str, Any]] = {}
-    for section, cls in classes.items():
-        defaults = dataclasses.asdict(cls())
-        own = {key: parse(known[key][0], known[key][1], value) for key, value in given.items() if key in defaults}
-        values[section] = {**defaults, **own}
+    layers: list[tuple[str, Mapping[str, Any]]] = [
+        (f"dataset {benchmark}", dataset_defaults(dataset, make(dataset.options, {**here, **typed}), method)),
+        (f"preset {preset}", text.get("settings", {})),
+        (f"preset {preset}", here),
+        ("typed", typed),
+    ]
+    classes = {"settings": methods.get(method).Settings, "options": dataset.options, "run": RunSettings}
+    sections = {section: dataclasses.asdict(cls()) for section, cls in classes.items()}
+    values = {key: value for section in sections.values() for key, value in section.items()}
+    pretrains = "recipe" in known
+    if pretrains:
+        names = [values["recipe"], *(layer["recipe"] for _, layer in layers if "recipe" in layer)]
+        layers.insert(0, (f"recipe {names[-1]}", recipes.values(names[-1])))
+
+    sources = dict.fromkeys(values, "default")
+    for source, layer in layers:
+        own = {key: parse(*known[key], value) for key, value in layer.items() if key in known}
+        values.update(own)
+        sources.update(dict.fromkeys(own, source))
+        if pretrains and (other := other_length(own)) and values[other]:
+            values[other], sources[other] = 0, source
+    if pretrains and not (values["epochs"] or values["steps"]):
+        raise UserError("epochs=0 and steps=0 leave nothing to pre-train with; give one of them")
+    complete = {section: {key: values[key] for key in defaults} for section, defaults in sections.items()}
     note = text.get("notes", {}).get(benchmark, text.get("note", ""))
-    return Config(preset, method, benchmark, seed, note=note, **values)
+    return Config(preset, method, benchmark, seed, note=note, sources=sources, **complete)
+
+
+def other_length(given: Mapping[str, Any]) -> str:
+    """Pre-training lasts so many epochs or so many steps: the name of the one that the given other puts to 0."""
+    epochs, steps = given.get("epochs"), given.get("steps")
+    if epochs and steps:
+        raise UserError(f"epochs={epochs} and steps={steps} both say how long to pre-train; give one of them")
+    return "steps" if epochs else "epochs" if steps else ""
+
+
+def different(values: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if value != others[key]}
+
+
+def overrides_from(values: Mapping[str, Any]) -> list[str]:
+    """key=value, as resolve() reads it back."""
+    return [f"{key}={value if isinstance(value, str) else toml_value(value)}" for key, value in values.items()]
 
 
 def overrides_of(preset: str, benchmark: str, overrides: Sequence[str]) -> list[str]:
     """Those overrides that this method knows, where several methods are run with the same ones."""
-    method = read_preset(choose(preset, presets(), "method")).get("method", preset)
-    known = fields_of(methods.get(method).Settings, datasets.get(benchmark).options, RunSettings)
+    known = known_settings(read_preset(preset)[0], benchmark)
     return [override for override in overrides if split_override(override)[0] in known]
 
 
@@ -114,25 +145,31 @@ def split_override(override: str) -> tuple[str, str]:
     return key.strip().replace("-", "_"), value.strip()
 
 
-def read_preset(name: str) -> dict[str, Any]:
-    file = resources.files("fscil.presets") / f"{name}.toml"
-    return tomllib.loads(file.read_text()) if file.is_file() else {}
-
-
 def to_toml(config: Config, explain: bool = False) -> str:
-    """The whole configuration; with explain, every value's reason behind it."""
-    whys = fields_of(methods.get(config.method).Settings, datasets.get(config.benchmark).options, RunSettings)
+    """The whole configuration; with explain, where every value is from and what it is for."""
+    known = known_settings(config.method, config.benchmark)
     lines = [
         f"{name} = {toml_value(getattr(config, name))}" for name in ("preset", "method", "benchmark", "seed", "note")
     ]
-    for section in ("settings", "options", "run"):
+    for section in SECTIONS:
         lines += ["", f"[{section}]"]
         for key, value in getattr(config, section).items():
-            why, default = whys[key][0].metadata.get("why", ""), whys[key][0].default
-            if value != default and default is not dataclasses.MISSING:
-                why = f"in place of {toml_value(default)}: {why}"
-            lines.append(f"{key} = {toml_value(value)}" + (f"  # {why}" if explain and why else ""))
+            comment = f"  # {explanation(known[key][0], value, config.sources[key])}" if explain else ""
+            lines.append(f"{key} = {toml_value(value)}{comment}")
     return "\n".join(lines) + "\n"
+
+
+def explanation(setting: dataclasses.Field[Any], value: Any, source: str) -> str:
+    """For instance "typed; default 0.1, the paper's. learning rate"."""
+    origin = f", {setting.metadata['origin']}" if setting.metadata.get("origin") else ""
+    if source == "default":
+        source += origin
+    elif value != setting.default is not dataclasses.MISSING:
+        source += f"; default {toml_value(setting.default)}{origin}"
+    why = setting.metadata.get("why", "")
+    if setting.name == "recipe" and recipes.why(value):
+        why += f"; {value}: {recipes.why(value)}"
+    return f"{source}. {why}" if why else source
 
 
 def toml_value(value: Any) -> str:
@@ -149,16 +186,22 @@ def read_config(path: Path) -> Config:
         raise UserError(f"cannot read {path}: {error.strerror}; name a run folder, as `fscil run` makes it") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"{path} is not valid TOML ({error}); start the run again") from error
-    names = [field.name for field in dataclasses.fields(Config)]
+    names = [each.name for each in dataclasses.fields(Config) if each.compare]
     if missing := [name for name in names if name not in text]:
         raise UserError(f"{path} lacks {', '.join(missing)}; start the run again")
-    config = Config(**{name: text[name] for name in names})
-    sections = (config.settings, config.options, config.run)
-    if not (all(isinstance(section, dict) for section in sections) and isinstance(config.seed, int)):
+    kinds = {"seed": int, **dict.fromkeys(SECTIONS, dict)}
+    if not all(isinstance(text[name], kinds.get(name, str)) for name in names):
         raise UserError(f"{path} is not a run's configuration; start the run again")
-    given = [f"{key}={value}" for section in sections for key, value in section.items()]
-    resolve(config.preset, config.benchmark, given, config.seed)
-    return config
+    given = [f"{key}={value}" for section in SECTIONS for key, value in text[section].items()]
+    checked = resolve(text["preset"], text["benchmark"], given, text["seed"])
+    choose(text["method"], [checked.method], "method", where=str(path))
+    parsed: dict[str, Any] = {}
+    for section in SECTIONS:  # what an older version did not write stays away, so that the run keeps its hash
+        own = getattr(checked, section)
+        parsed[section] = {choose(key, own, "setting", where=f"{path}, [{section}]"): own[key] for key in text[section]}
+    config = dataclasses.replace(checked, note=text["note"], **parsed)
+    sources = resolve(config.preset, config.benchmark, config.changed).sources
+    return dataclasses.replace(config, sources=sources)
 
 
 def config_hash(config: Mapping[str, Any]) -> str:

@@ -208,8 +208,7 @@ DATASET = Dataset(
         "flip": True,
         "policy": "cifar10",
         "cutout": 16,
-        "batch": 256,  # twice the paper's batch and rate: half the steps, for about half a point on base classes
-        "lr": 0.2,
+        "recipe": "large-batch",
     },
     prepare=prepare,
     verify=verify,

@@ -85,6 +85,7 @@ DATASET = Dataset(
         "flip": False,
         "mirror": False,
         "cutout": 0,
+        "recipe": "small",
     },
     prepare=prepare,
     verify=verify,

@@ -215,6 +215,7 @@ DATASET = Dataset(
         "flip": True,
         "policy": "imagenet",
         "cutout": 0,
+        "recipe": "small",
     },
     prepare=prepare,
     verify=verify,

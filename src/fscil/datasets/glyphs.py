@@ -96,7 +96,7 @@ DATASET = Dataset(
     description="characters of five scripts, embedded: 60 base classes + 8 x 5-way 5-shot, 32 px",
     options=GlyphsOptions,
     load=load,
-    # writing has no mirror images; the rest lets a laptop train an encoder in about a minute
+    # writing has no mirror images
     defaults={
         "encoder": "resnet20",
         "augmentation": "basic",
@@ -104,10 +104,7 @@ DATASET = Dataset(
         "flip": False,
         "mirror": False,
         "cutout": 0,
-        "epochs": 4,
-        "batch": 32,
-        "lr": 0.05,
-        "warmup": 1,
+        "recipe": "quick",
     },
     prepare=prepare,
     verify=verify,

@@ -26,12 +26,18 @@ from fscil.settings import setting
 
 @dataclass(frozen=True)
 class PretrainSettings:
-    recipe: str = setting("paper", "the named values of epochs, steps, batch, lr and warmup that pre-training starts from")
-    encoder: str = setting("resnet20", "the network from images to embeddings; `fscil encoders` lists them")
-    weights: str = setting("none", "what the encoder starts from: none, imagenet, or the path of a file of weights")
-    input_size: int = setting(0, "pixels a side that the encoder sees; 0: as dataset and encoder want it", least=0)
+    recipe: str = setting(
+        "none", "epochs, steps, batch, lr and warmup under one name; each may still be given by itself"
+    )
+    encoder: str = setting(
+        "resnet20", "the network that embeds images; `fscil encoders` lists them", origin="the field's for CIFAR100"
+    )
+    weights: str = setting("none", "what the encoder starts from: none, imagenet, or a file of weights")
+    input_size: int = setting(0, "pixels a side that the encoder sees; 0: what suits dataset and encoder", least=0)
     augmentation: str = setting(
-        "autoaug", "of pre-training: the paper's AutoAug, or its BasicAug", choices=("none", "basic", "autoaug")
+        "autoaug",
+        "of pre-training; autoaug and basic are the paper's AutoAug and BasicAug",
+        choices=("none", "basic", "autoaug"),
     )
     crop: str = setting(
         "pad", "pad and crop for small images, random resized crop for photos", choices=("pad", "resized")
@@ -39,13 +45,13 @@ class PretrainSettings:
     flip: bool = setting(True, "mirror images at random; off where left and right matter, as in writing")
     policy: str = setting("cifar10", "AutoAugment's policy", choices=("cifar10", "imagenet"))
     cutout: int = setting(0, "side of the square that autoaug blanks out, in pixels", least=0)
-    epochs: int = setting(300, "of pre-training; 0: as many as `steps` optimiser steps take", least=0)
-    steps: int = setting(0, "optimiser steps of pre-training where epochs=0", least=0)
-    batch: int = setting(128, "images a step; smaller base sessions take all they have", least=1)
-    lr: float = setting(0.1, "learning rate of pre-training, which falls along half a cosine", least=0)
-    momentum: float = setting(0.9, "of SGD", least=0)
-    nesterov: bool = setting(True, "as the released code; the paper does not say")
-    weight_decay: float = setting(5e-4, "as the released code; the paper does not say", least=0)
+    epochs: int = setting(300, "passes over the base session; 0: as many as steps take", origin="the paper's", least=0)
+    steps: int = setting(0, "of the optimiser, where epochs is 0; rounded to whole epochs, at least one", least=0)
+    batch: int = setting(128, "images a step; smaller base sessions take all they have", origin="the paper's", least=1)
+    lr: float = setting(0.1, "highest learning rate; from there it falls to 0", origin="the paper's", least=0)
+    momentum: float = setting(0.9, "of SGD", origin="the paper's", least=0)
+    nesterov: bool = setting(True, "Nesterov's momentum", origin="the released code's; the paper does not say")
+    weight_decay: float = setting(5e-4, "of SGD", origin="the released code's; the paper does not say", least=0)
     warmup: int = setting(0, "epochs of linear warm-up; short trainings need it to start at all", least=0)
     scale: float = setting(16.0, "of cosine logits, in pre-training and wherever logits are cosines", least=0)
 

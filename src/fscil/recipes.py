@@ -1,0 +1,30 @@
+"""Recipes: named values for how long, in which batches and at which rate to pre-train (recipes.toml holds them)."""
+
+from __future__ import annotations
+
+import tomllib
+from importlib import resources
+from typing import Any
+
+from fscil.naming import choose
+
+NONE = "none"  # no recipe: the method's own values
+KEYS = ("epochs", "steps", "batch", "lr", "warmup")
+
+
+def names() -> list[str]:
+    return [NONE, *_all()]
+
+
+def values(name: str) -> dict[str, Any]:
+    choose(name, names(), "recipe")
+    recipe = _all().get(name, {})
+    return {choose(key, KEYS, "key", where="recipes.toml"): recipe[key] for key in recipe if key != "why"}
+
+
+def why(name: str) -> str:
+    return str(_all().get(name, {}).get("why", ""))
+
+
+def _all() -> dict[str, dict[str, Any]]:
+    return tomllib.loads((resources.files("fscil") / "recipes.toml").read_text(encoding="utf-8"))
