@@ -16,11 +16,14 @@ from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.figures import Figure
 from fscil import encoders
-from fscil.calibrators import Transformer
-from fscil.methods.cosine_network import cosine_logits
+from fscil.calibrators import Cosine, Transformer
 
 QUERIES = 512
 SCALE = 16.0
+
+
+def uncalibrated(rows: Tensor, queries: Tensor) -> Tensor:
+    return Cosine(rows.shape[1], scale=SCALE).predict(rows, queries)
 
 
 def in_turns(seconds: float, **functions: Callable[[], object]) -> dict[str, float]:
@@ -78,7 +81,7 @@ def head(C: int, d: int, seconds: float = 1.5) -> Iterator[Figure]:
         seconds,
         calibrated=calibrated,
         linear=lambda: F.linear(queries, rows),
-        cosine=lambda: cosine_logits(queries, rows, SCALE),
+        cosine=lambda: uncalibrated(rows, queries),
     )
     share = QUERIES / len(some)
     ms["attention"] = share * in_turns(seconds / 2, attention=attention)["attention"]
@@ -105,7 +108,7 @@ def end_to_end(images: int, C: int, seconds: float = 6.0) -> Figure:
     ms = in_turns(
         seconds,
         calibrated=lambda: calibrator.predict(rows, encoder.embed(batch)),
-        cosine=lambda: cosine_logits(encoder.embed(batch), rows, SCALE),
+        cosine=lambda: uncalibrated(rows, encoder.embed(batch)),
     )
     measured = {f"{name}, ms": value for name, value in ms.items()}
     name = f"calibrated prediction over an uncalibrated one, {images} image{'s' * (images > 1)}, C = {C}"

@@ -14,13 +14,11 @@ from PIL import Image
 from rich.console import Console
 
 from benchmarks.figures import Figure, seconds
-from fscil import encoders
 from fscil.benchmark import Session
 from fscil.datasets import folder
 from fscil.engine import Engine
 from fscil.methods import Context
-from fscil.methods.cosine_network import CosineNetwork
-from fscil.methods.pretrain import PretrainSettings, steps_of_segment, train
+from fscil.methods.pretrain import COSINE, PretrainSettings, fit, new_model
 
 CLASSES, IMAGES, PHOTO = 8, 120, (320, 240)
 EPOCHS, BATCH, PARTS, ROUNDS = 3, 64, 2, 2
@@ -44,22 +42,20 @@ def base_session(root: Path, size: int, stream: str, device: torch.device) -> Se
 def trained_per_second(session: Session, encoder: str, device: torch.device) -> float:
     """Images a second, from the end of the first segment, which warms up and captures, to the end of the last."""
     settings = PretrainSettings(encoder=encoder, augmentation="basic", crop="resized", epochs=EPOCHS, batch=BATCH)
-    phi = encoders.build(encoder, folder.MEAN, folder.STD)
-    phi.autocast = device.type == "cuda"
-    network = CosineNetwork(phi, torch.randn(CLASSES - 1, phi.dim)).to(device)
     with tempfile.TemporaryDirectory() as run:
         engine = Engine(
             device=device,
             folder=Path(run),
-            bfloat16=phi.autocast,
+            bfloat16=device.type == "cuda",
             segment_bytes=len(session.labels) * session.images.shape[1:].numel() // PARTS,
             checkpoint_seconds=1e9,
             console=Console(quiet=True),
         )
-        train(network, session, settings, Context(engine, folder.MEAN, folder.STD, ""))
+        context = Context(engine, folder.MEAN, folder.STD)
+        fit(new_model(session, settings, context), session, settings, context, "pretrain", COSINE)
         lines = [json.loads(line) for line in (Path(run) / "metrics.jsonl").read_text().splitlines()]
-    steps = EPOCHS * (len(session.labels) // BATCH) - steps_of_segment(session, BATCH, engine.segment_bytes)
-    return steps * BATCH / (lines[-1]["seconds"] - lines[0]["seconds"])
+    steps = EPOCHS * (len(session.labels) // BATCH)
+    return steps * BATCH * (len(lines) - 1) / len(lines) / (lines[-1]["seconds"] - lines[0]["seconds"])
 
 
 def streamed_over_resident(root: Path, size: int, encoder: str, device: torch.device) -> Figure:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from unittest.mock import patch
 
 import torch
 
 from benchmarks.figures import Figure, faster, seconds
-from fscil import augment, encoders
 from fscil.benchmark import Session
-from fscil.engine.schedule import cosine
-from fscil.engine.stage import Batch, ParameterGroup, Stage
+from fscil.engine import Engine, Stage
 from fscil.engine.stepper import Stepper
 from fscil.kernels import triton as triton_kernels
-from fscil.methods.cosine_network import CosineNetwork
-from fscil.methods.pretrain import augmented, cosine_loss, items_of
+from fscil.methods import Context
+from fscil.methods.pretrain import COSINE, PretrainSettings, fit, new_model
 
 CLASSES = 60
 
@@ -25,41 +23,34 @@ def session(images: int, device: torch.device) -> Session:
     return Session(tuple(range(CLASSES)), pixels, torch.arange(images, device=device) % CLASSES)
 
 
-def pretraining(data: Session, batch: int) -> tuple[Stage, Callable[[], Batch]]:
-    """The stage that pre-trains a ResNet20 on the session, and what prepares an epoch of it."""
+class Recorder(Engine):
+    """Keeps the stage that it is given, for the benchmark to run."""
+
+    def train(self, stage: Stage) -> None:
+        self.stage = stage
+
+
+def pretraining(data: Session, batch: int) -> Stage:
+    """The stage that pre-trains a ResNet20 on the session, an epoch of it."""
     device = data.images.device
-    encoder = encoders.build("resnet20", (0.5, 0.5, 0.5), (0.25, 0.25, 0.25))
-    encoder.autocast = device.type == "cuda"
-    network = CosineNetwork(encoder, torch.randn(CLASSES, encoder.dim)).to(device).train()
-    transform = augment.build("autoaug", size=32, cutout=16)
-
-    def prepare(_: int = 0) -> Batch:
-        return augmented(data, items_of(data, batch, lambda _: 1, 0, len(data.labels) // batch), transform)
-
-    stage = Stage(
-        name="pretrain",
-        module=network,
-        groups=[ParameterGroup(list(network.parameters()), 0.1)],
-        schedule=cosine(10**6),
-        segments=1,
-        steps=len(data.labels) // batch,
-        prepare=prepare,
-        loss=lambda step: cosine_loss(network, step, 16.0),
-    )
-    return stage, prepare
+    engine = Recorder(device=device, bfloat16=device.type == "cuda")
+    context = Context(engine, (0.5, 0.5, 0.5), (0.25, 0.25, 0.25))
+    settings = PretrainSettings(epochs=1, batch=batch, cutout=16)
+    fit(new_model(data, settings, context), data, settings, context, "pretrain", COSINE)
+    return engine.stage
 
 
 def epoch(images: int, batch: int, device: torch.device, capture: bool = True) -> float:
     """Seconds of an epoch, augmentation included."""
-    stage, prepare = pretraining(session(images, device), batch)
+    stage = pretraining(session(images, device), batch)
     stepper = Stepper(stage, device, capture)
-    return seconds(lambda: stepper.run_segment(0, prepare()), repeat=2)
+    return seconds(lambda: stepper.run_segment(0, stage.prepare(0)), repeat=2)
 
 
 def captured_over_plain(batch: int) -> Figure:
     device = torch.device("cuda")
-    stage, prepare = pretraining(session(20 * batch, device), batch)
-    data = prepare()
+    stage = pretraining(session(20 * batch, device), batch)
+    data = stage.prepare(0)
 
     def step(capture: bool) -> float:
         stepper = Stepper(stage, device, capture)
@@ -72,8 +63,8 @@ def our_kernels_over_torchs(batch: int) -> Figure:
     device = torch.device("cuda")
 
     def step() -> float:
-        stage, prepare = pretraining(session(20 * batch, device), batch)
-        stepper, data = Stepper(stage, device, capture=True), prepare()
+        stage = pretraining(session(20 * batch, device), batch)
+        stepper, data = Stepper(stage, device, capture=True), stage.prepare(0)
         return seconds(lambda: stepper.run_segment(0, data)) / stage.steps
 
     ours = step()

@@ -96,7 +96,7 @@ def test_folders_stand_for_the_images_in_them(
 def test_many_images_are_read_in_parts(
     fscil: Fscil, loaded: list[tuple[Path, str, Colours]], paint: Paint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fscil.cli_predict.AT_ONCE", 2)
+    monkeypatch.setattr("fscil.cli.predicting.AT_ONCE", 2)
     for i in range(5):
         paint(f"photos/{i}.png", 51 * i)
     found = json.loads(fscil("predict", "model", "photos", "--json").out)

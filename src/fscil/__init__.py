@@ -1,11 +1,11 @@
 """Few-shot class-incremental learning: train once, then teach new classes from a handful of images each.
 
-    import fscil
+import fscil
 
-    result = fscil.run("limit", "digits", seed=1, epochs=20)     # one method, one benchmark, one seed
-    results = fscil.compare("digits", ["limit", "decoupled-cosine"], seeds=[1, 2])
-    model = fscil.load("runs/limit/model")                       # what a run has learned
-    model.predict(["a.jpg", "b.jpg"])                            # names of classes
+result = fscil.run("limit", "digits", seed=1, epochs=20)     # one method, one benchmark, one seed
+results = fscil.compare("digits", ["limit", "decoupled-cosine"], seeds=[1, 2])
+model = fscil.load("runs/limit/model")                       # what a run has learned
+model.predict(["a.jpg", "b.jpg"])                            # names of classes
 """
 
 from __future__ import annotations

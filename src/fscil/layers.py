@@ -17,7 +17,7 @@ from fscil.naming import choose
 from fscil.settings import fields_of, setting
 
 Known = dict[str, tuple[dataclasses.Field[Any], Any]]  # name -> field and type
-PRESET_KEYS = ("method", "settings", "on", "notes", "note")
+PRESET_KEYS = ("method", "description", "settings", "on", "notes", "note")
 
 
 @dataclass(frozen=True)

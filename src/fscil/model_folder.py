@@ -27,7 +27,9 @@ def save_model(model: Model, config: Config, result: Result, folder: Path) -> No
         "class_names": result.class_names,
         "classes_per_session": result.classes_per_session,
         "config_hash": result.config_hash,
-        "run": {name: getattr(config, name) for name in ("preset", "method", "benchmark", "seed", "settings", "options")},
+        "run": {
+            name: getattr(config, name) for name in ("preset", "method", "benchmark", "seed", "settings", "options")
+        },
     }
     save_tensors(folder / "model.safetensors", model.state_dict(), {"format": FORMAT})
     write_atomically(folder / "config.json", (json.dumps(facts, indent=2, ensure_ascii=False) + "\n").encode())
@@ -44,7 +46,9 @@ def load_model(folder: Path) -> tuple[Model, list[str]]:
         model.load_state_dict(tensors)
     except (KeyError, TypeError, AttributeError, RuntimeError) as error:
         why = " ".join(str(error).split())[:200]
-        raise UserError(f"{folder} does not fit together ({why}); copy the whole folder again, or train anew") from error
+        raise UserError(
+            f"{folder} does not fit together ({why}); copy the whole folder again, or train anew"
+        ) from error
     return model.requires_grad_(False).eval(), names
 
 
@@ -60,7 +64,9 @@ def read_facts(path: Path) -> dict[str, Any]:
     if not isinstance(facts, dict) or not isinstance(facts.get("format"), int):
         raise UserError(f"{path} is not a model's configuration; name a model folder, such as `model` of a run")
     if facts["format"] > FORMAT:
-        raise UserError(f"{path.parent} was written by a newer fscil (format {facts['format']}); update fscil to read it")
+        raise UserError(
+            f"{path.parent} was written by a newer fscil (format {facts['format']}); update fscil to read it"
+        )
     names = facts.get("class_names")
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
         raise UserError(f"{path} does not name its classes; copy the whole folder again")

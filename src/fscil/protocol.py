@@ -23,8 +23,9 @@ PREDICTIONS = "predictions."
 def run_protocol(method: Method, benchmark: Benchmark, trials: int, on_session: OnSession) -> dict[int, Tensor]:
     """Learn and test all sessions: of every trial's draw of the shots 1 .. trials, then, as 0, of the standard draw.
 
-    The base session must have been learned (learn_base). Predictions are labels [sessions, test images], -1 for images of classes that had not arrived yet. All draws start
-    from the same base model. What an interrupted run has finished is not done again.
+    The base session must have been learned (learn_base). Predictions are labels [sessions, test images], -1 for images
+    of classes that had not arrived yet. All draws start from the same base model. What an interrupted run has finished
+    is not done again.
     """
     engine = method.engine
     base = snapshot(method)
@@ -150,4 +151,4 @@ def _is_done(line: dict[str, Any], found: dict[int, Tensor], current: str, done:
     """Whether a session's line in the metrics belongs to what will not happen again."""
     if line.get("scope") == current:
         return line.get("segment", 0) < done
-    return line.get("scope") in map(scope_of, found)
+    return line.get("scope") in {scope_of(trial) for trial in found}

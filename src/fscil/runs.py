@@ -54,6 +54,11 @@ def choose_device(name: str | None) -> torch.device:
     return device
 
 
+def new_folder(config: Config) -> Path:
+    """Where a run goes if nobody says where."""
+    return Path("runs") / f"{config.preset}-{config.benchmark}-seed{config.seed}-{time.strftime('%Y%m%d-%H%M%S')}"
+
+
 def start(config: Config, environment: RunEnvironment, console: Console) -> Result:
     """A new run in a folder that holds nothing of another one."""
     distributed.broadcast(lambda: check_unused(environment.folder))
@@ -102,7 +107,9 @@ def finish(config: Config, environment: RunEnvironment, console: Console) -> Res
     if held is None:
         return start(config, environment, console)
     if held != config.hash:
-        raise UserError(f"{environment.folder} holds a run with other settings; choose another --out or delete that folder")
+        raise UserError(
+            f"{environment.folder} holds a run with other settings; choose another --out or delete that folder"
+        )
     return resume(environment, console)
 
 
@@ -258,4 +265,3 @@ def data_facts(benchmark: Benchmark) -> dict[str, str]:
             facts["decoding"] = its_images.source.recipe
         facts[name] = digest(contents_of_copies(its_images), labels)[:16]
     return facts
-

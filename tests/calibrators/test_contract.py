@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 import torch
+from fscil.methods.cosine_network import cosine_logits
 from torch import Tensor, nn
 
 from fscil import calibrators
 from fscil.calibrators import Calibrator, Cosine, Transformer, kept_terms
 from fscil.errors import UserError
-from fscil.methods.cosine_network import cosine_logits
 
 DIM = 12
 

@@ -13,6 +13,7 @@ import jobs
 import numpy as np
 import torch
 from filelock import FileLock
+from fscil.methods.cosine_network import CosineNetwork
 from numpy.typing import NDArray
 from PIL import Image
 from rich.console import Console
@@ -26,7 +27,6 @@ from fscil.engine import Engine
 from fscil.episodes import EmbeddingTasks, TaskShape
 from fscil.images import Source, StreamedImages
 from fscil.methods import Context, encoder_cache
-from fscil.methods.cosine_network import CosineNetwork
 
 # what the second machine has other pictures of, under the same names
 OTHER_PICTURES = ("nothing", "the test set", "other trials", "the base session")

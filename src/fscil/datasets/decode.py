@@ -22,9 +22,7 @@ RESIDENT_BYTES = 4 * 2**30  # of decoded images; more of them are streamed
 STREAM = "read images while training: always, never, or where they would take more than 4 GiB"
 
 
-def read_files(
-    paths: Sequence[Path], names: Sequence[str], size: int, stream: str = "auto"
-) -> Images:
+def read_files(paths: Sequence[Path], names: Sequence[str], size: int, stream: str = "auto") -> Images:
     """Images uint8 [n, 3, size, size], streamed if they are too many."""
     if stream == "always" or (stream == "auto" and len(paths) * 3 * size * size > RESIDENT_BYTES):
         return stream_files(paths, names, size)
@@ -71,7 +69,7 @@ def unreadable(path: Path, error: OSError) -> UserError:
 
 
 def decode(data: bytes, size: int, name: str) -> NDArray[np.uint8]:
-    """The middle square of an image file, size x size: uint8 [size, size, 3]. What the bytes are decides, not the name."""
+    """The middle square of an image file, uint8 [size, size, 3]. What the bytes are decides, not the name."""
     try:
         with Image.open(io.BytesIO(data)) as image:
             return decode_image(image, size, name)

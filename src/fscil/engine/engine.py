@@ -121,6 +121,7 @@ class Engine:
             stepper.load_state(tensors)
             return about["segments_done"], about["seconds"], about["captured"]
         except (KeyError, RuntimeError) as error:
+            path = self.checkpoint_path(name)
             raise UserError(
-                f"{self.checkpoint_path(name)} is no checkpoint of this {name} stage; delete it to start that part again"
+                f"{path} is no checkpoint of this {name} stage; delete it to start that part again"
             ) from error

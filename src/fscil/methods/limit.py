@@ -35,7 +35,9 @@ from fscil.settings import setting
 
 @dataclass(frozen=True)
 class LimitSettings(EmbeddingSettings, PretrainSettings):
-    calibrator: str = setting("transformer", "the set function over rows and query: the paper's, or another by its name")
+    calibrator: str = setting(
+        "transformer", "the set function over rows and query: the paper's, or another by its name"
+    )
     tasks: str = setting(
         "fake",
         "what calibration learns from: fake tasks, or plain base batches (an ablation: nothing is replaced by "
@@ -60,7 +62,9 @@ class LimitSettings(EmbeddingSettings, PretrainSettings):
     logits: str = setting(
         "cosine", "inner product (the paper) or scale * cosine, as in pre-training", choices=("inner", "cosine")
     )
-    power: float = setting(0.5, "to which features are raised; 1 in the paper, less evens out the few strong ones", least=0.01)
+    power: float = setting(
+        0.5, "to which features are raised; 1 in the paper, less evens out the few strong ones", least=0.01
+    )
     mirror: bool = setting(True, "embed an image together with its mirror image, at twice the time; not in the paper")
     whiten: float = setting(
         1.0,

@@ -25,7 +25,7 @@ def parse_budget(text: str) -> tuple[int | None, int | None]:
 
 
 class Memory:
-    """uint8 images [n, 3, h, w] and labels [n], class by class in order of arrival, the best exemplars of a class first.
+    """uint8 images [n, 3, h, w] and labels [n], class by class in order of arrival, a class's best exemplars first.
 
     Methods see every session once. What they may train on later is here, and nowhere else.
     """
@@ -62,7 +62,9 @@ class Memory:
         stay = torch.cat([torch.nonzero(self.labels == label).flatten()[:quota] for label in seen])
         new = session.images[chosen.to(session.labels.device)]
         self.images = torch.cat([self.images[stay], new]) if len(stay) else new.clone()
-        self.labels = torch.cat([self.labels[stay].to(session.labels), session.labels[chosen.to(session.labels.device)]])
+        self.labels = torch.cat(
+            [self.labels[stay].to(session.labels), session.labels[chosen.to(session.labels.device)]]
+        )
 
     def joined(self, session: Session) -> Session:
         """The session's images after all exemplars: what replay trains on."""
@@ -75,7 +77,9 @@ class Memory:
         """A method that keeps more than it declares is a bug, and its numbers are not what they say."""
         counts, quota = torch.bincount(self.labels), self.quota(classes)
         if len(self) and quota is not None and int(counts.max()) > quota:
-            raise UserError(f"the method keeps {int(counts.max())} images of a class, but declares memory={self.budget}")
+            raise UserError(
+                f"the method keeps {int(counts.max())} images of a class, but declares memory={self.budget}"
+            )
 
     # -- what a checkpoint holds ---------------------------------------------------------------------------------
     def state(self) -> dict[str, Tensor]:

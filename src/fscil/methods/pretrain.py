@@ -90,7 +90,6 @@ def pretrain(
     A run may train several times, each time under another name. Training goes on from a model that is given to start
     with, such as one with further rows or with the weights of an earlier session; that is never cached.
     """
-    engine = context.engine
     check_batch(session, settings.batch)
     model = start or new_model(session, settings, context)
     if start is not None:

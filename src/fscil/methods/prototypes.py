@@ -14,6 +14,13 @@ from fscil.methods.method import Method
 from fscil.model import Model
 from fscil.settings import setting
 
+POWER = "to which features are raised; 1 in the paper, less evens out the few strong ones, for the sake of new classes"
+MIRROR = "embed an image together with its mirror image, at twice the time; not in the paper"
+WHITEN = (
+    "divide embeddings by the root of the covariance within base classes, with this many times its mean variance added; "
+    "0, as in the paper, leaves them as they are"
+)
+
 
 @dataclass(frozen=True)
 class EmbeddingSettings:
@@ -22,18 +29,9 @@ class EmbeddingSettings:
         "of base classes: class means, comparable with prototypes, or the trained rows",
         choices=("means", "trained"),
     )
-    power: float = setting(
-        1.0,
-        "to which features are raised; 1 in the paper, less evens out the few strong ones, for the sake of new classes",
-        least=0.01,
-    )
-    mirror: bool = setting(False, "embed an image together with its mirror image, at twice the time; not in the paper")
-    whiten: float = setting(
-        0.0,
-        "divide embeddings by the root of the covariance within base classes, with this many times its mean variance "
-        "added; 0, as in the paper, leaves them as they are",
-        least=0,
-    )
+    power: float = setting(1.0, POWER, least=0.01)
+    mirror: bool = setting(False, MIRROR)
+    whiten: float = setting(0.0, WHITEN, least=0)
 
 
 class PrototypeMethod(Method):

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import shlex
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fscil.cli_common import Device, Json, Root, err, going_on_by, out
+from fscil.cli.common import Device, Json, Root, err, going_on_by, out
 from fscil.errors import UserError
 
 if TYPE_CHECKING:
@@ -59,20 +58,19 @@ def run(
     from fscil.config import resolve, to_toml
 
     if resume is not None:
-        where = runs.RunEnvironment(runs.choose_device(device), resume, root, checkpoint_every)
+        environment = runs.RunEnvironment(runs.choose_device(device), resume, root, checkpoint_every)
         with going_on_by(resume_command(resume)):
-            result = runs.resume(where, err)
+            result = runs.resume(environment, err)
         show(result, resume, as_json)
         return
     config = resolve(method or "", benchmark or "", overrides or [], seed)
     if show_config:
         print(to_toml(config, explain=True), end="")
         return
-    new = Path("runs") / f"{method}-{benchmark}-seed{seed}-{time.strftime('%Y%m%d-%H%M%S')}"
-    folder = out_folder or distributed.broadcast(lambda: new)
-    where = runs.RunEnvironment(runs.choose_device(device), folder, root, checkpoint_every)
+    folder = out_folder or distributed.broadcast(lambda: runs.new_folder(config))
+    environment = runs.RunEnvironment(runs.choose_device(device), folder, root, checkpoint_every)
     with going_on_by(resume_command(folder)):
-        result = runs.start(config, where, err)
+        result = runs.start(config, environment, err)
     show(result, folder, as_json)
 
 
@@ -118,10 +116,10 @@ def compare(
     from fscil.comparison import compare as compare_methods
     from fscil.tables import session_table
 
-    where = runs.RunEnvironment(runs.choose_device(device), out_folder, root, checkpoint_every)
+    environment = runs.RunEnvironment(runs.choose_device(device), out_folder, root, checkpoint_every)
     with going_on_by("the same command"):
         chosen = range(first_seed, first_seed + seeds)
-        comparison = compare_methods(benchmark, methods.split(","), chosen, overrides or [], where, err)
+        comparison = compare_methods(benchmark, methods.split(","), chosen, overrides or [], environment, err)
     if as_json:
         print(json.dumps([vars(result) for result in comparison.results]))
         return
@@ -155,9 +153,9 @@ def reproduce(
         for known, title in names().items():
             out.print(f"{known:12} {title}", soft_wrap=True)
         return
-    where = runs.RunEnvironment(runs.choose_device(device), out_folder, root)
+    environment = runs.RunEnvironment(runs.choose_device(device), out_folder, root)
     with going_on_by("the same command"):
-        reproduce_one(name, range(first_seed, first_seed + seeds), overrides or [], where, out, err)
+        reproduce_one(name, range(first_seed, first_seed + seeds), overrides or [], environment, out, err)
 
 
 def report(

@@ -14,11 +14,11 @@ from typing import NoReturn
 
 import typer
 
-from fscil.cli_common import Interrupted, err, printable
-from fscil.cli_data import data_app
-from fscil.cli_list import encoders, methods
-from fscil.cli_predict import predict
-from fscil.cli_run import compare, report, reproduce, run
+from fscil.cli.common import Interrupted, err, printable
+from fscil.cli.data import data_app
+from fscil.cli.listing import encoders, methods
+from fscil.cli.predicting import predict
+from fscil.cli.running import compare, report, reproduce, run
 from fscil.errors import LostContact, UserError
 
 app = typer.Typer(

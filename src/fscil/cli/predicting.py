@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, TypedDict
 import typer
 from rich.cells import cell_len
 
-from fscil.cli_common import Device, Json, err, pad, printable
+from fscil.cli.common import Device, Json, err, pad, printable
 from fscil.errors import UserError
 
 if TYPE_CHECKING:

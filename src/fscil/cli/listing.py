@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 
-from fscil.cli_common import Json, print_descriptions
+from fscil.cli.common import Json, print_descriptions
 
 
 def methods(as_json: Json = False) -> None:
@@ -15,12 +15,11 @@ def methods(as_json: Json = False) -> None:
     fscil methods
     fscil methods --json
     """
-    from fscil import config
+    from fscil.layers import presets, read_preset
 
     known = {}
-    for name in config.presets():
-        preset = config.read_preset(name)
-        method = preset.get("method", name)
+    for name in presets():
+        method, preset = read_preset(name)
         known[name] = {"method": method, "description": preset.get("description") or first_line(method)}
     if as_json:
         print(json.dumps(known))

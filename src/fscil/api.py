@@ -1,0 +1,75 @@
+"""The functions that Python programs call: what `fscil run` and `fscil compare` do, without the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from fscil import runs
+from fscil.comparison import compare as compare_methods
+from fscil.config import resolve
+from fscil.results import Result
+
+
+def run(
+    method: str,
+    benchmark: str,
+    *,
+    seed: int = 1,
+    out: str | PathLike[str] | None = None,
+    device: str | None = None,
+    root: str | PathLike[str] | None = None,
+    quiet: bool = True,
+    **settings: Any,
+) -> Result:
+    """One method on one benchmark with one seed.
+
+    Args:
+        method: a method or preset; `fscil methods` lists them
+        benchmark: a dataset; `fscil data list` lists them
+        seed: decides everything that is random
+        out: the run folder, which then holds model, report and all numbers; by default a new one under runs/. A folder
+            with a finished run of this configuration is read, an interrupted one is gone on with.
+        device: cpu or cuda; by default cuda where there is one
+        root: the folder of datasets; by default the environment variable FSCIL_DATA
+        quiet: show no progress
+        settings: as `fscil run` takes them, for instance epochs=20
+    """
+    config = resolve(method, benchmark, _overrides(settings), seed)
+    folder = Path(out) if out is not None else runs.new_folder(config)
+    return runs.finish(config, _environment(folder, device, root), _console(quiet))
+
+
+def compare(
+    benchmark: str,
+    methods: Sequence[str] = ("limit", "decoupled-cosine"),
+    *,
+    seeds: Sequence[int] = (1, 2, 3, 4, 5),
+    out: str | PathLike[str] = "runs/compare",
+    device: str | None = None,
+    root: str | PathLike[str] | None = None,
+    quiet: bool = True,
+    **settings: Any,
+) -> list[Result]:
+    """Every method with every seed, in that order; finished runs in the folder are read, interrupted ones resumed.
+
+    The folder then also holds a report of the whole comparison. A method ignores settings that only others know.
+    """
+    environment = _environment(Path(out), device, root)
+    return compare_methods(benchmark, methods, seeds, _overrides(settings), environment, _console(quiet)).results
+
+
+def _environment(folder: Path, device: str | None, root: str | PathLike[str] | None) -> runs.RunEnvironment:
+    return runs.RunEnvironment(runs.choose_device(device), folder, Path(root) if root is not None else None)
+
+
+def _overrides(settings: dict[str, Any]) -> list[str]:
+    return [f"{key}={value}" for key, value in settings.items()]
+
+
+def _console(quiet: bool) -> Console:
+    return Console(stderr=True, quiet=quiet, highlight=False, markup=False, emoji=False)
