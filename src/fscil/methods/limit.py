@@ -28,26 +28,24 @@ from fscil.episodes import (
 )
 from fscil.errors import UserError
 from fscil.methods.pretrain import PretrainSettings, build_augmentation, pretrain
-from fscil.methods.prototypes import EmbeddingSettings, PrototypeMethod
+from fscil.methods.prototypes import MIRROR, POWER, WHITEN, EmbeddingSettings, PrototypeMethod
 from fscil.methods.training import Iterations, Loss, augmented, check_batch, items_of, train
 from fscil.settings import setting
 
 
 @dataclass(frozen=True)
 class LimitSettings(EmbeddingSettings, PretrainSettings):
-    calibrator: str = setting(
-        "transformer", "the set function over rows and query: the paper's, or another by its name"
-    )
+    calibrator: str = setting("transformer", "the set function over rows and query, by name", origin="the paper's")
     tasks: str = setting(
         "fake",
         "what calibration learns from: fake tasks, or plain base batches (an ablation: nothing is replaced by "
         "prototypes, and the calibrator alone learns)",
         choices=("fake", "plain"),
     )
-    fake_phases: int = setting(2, "C, the paper's", least=1)
-    fake_way: int = setting(10, "N^; more classes a task than in the real sessions, as the paper found", least=1)
-    fake_shot: int = setting(5, "K^, as in the real sessions", least=1)
-    fake_queries: int = setting(2, "K' of every class seen; the paper only says that it can be large", least=1)
+    fake_phases: int = setting(2, "C, phases of a fake task", origin="the paper's", least=1)
+    fake_way: int = setting(10, "N^, new classes a phase; the paper found more than in the real sessions best", least=1)
+    fake_shot: int = setting(5, "K^, supports of a new class, as in the real sessions", origin="the paper's", least=1)
+    fake_queries: int = setting(2, "K', queries of every class seen; the paper says that it can be large", least=1)
     fake_classes: str = setting(
         "mixed",
         "fake new classes are base classes (the paper), blends of two, which lie among the base rows as real new "
@@ -62,29 +60,22 @@ class LimitSettings(EmbeddingSettings, PretrainSettings):
     logits: str = setting(
         "cosine", "inner product (the paper) or scale * cosine, as in pre-training", choices=("inner", "cosine")
     )
-    power: float = setting(
-        0.5, "to which features are raised; 1 in the paper, less evens out the few strong ones", least=0.01
-    )
-    mirror: bool = setting(True, "embed an image together with its mirror image, at twice the time; not in the paper")
-    whiten: float = setting(
-        1.0,
-        "divide embeddings by the root of the covariance within base classes, with this many times its mean variance "
-        "added; 0, as in the paper, leaves them as they are",
-        least=0,
-    )
+    power: float = setting(0.5, POWER, least=0.01)
+    mirror: bool = setting(True, MIRROR)
+    whiten: float = setting(1.0, WHITEN, least=0)
     dropout: float = setting(0.0, "in the calibrator; 0.5 in the paper, where the encoder learns, too", least=0, most=1)
-    meta_steps: int = setting(1000, "iterations; the paper does not say", least=1)
+    meta_steps: int = setting(1000, "iterations of meta-training; the paper does not say", least=1)
     meta_batch_steps: int = setting(
         50, "iterations whose fake tasks are sampled and augmented together; fewer, if segment_mib says so", least=1
     )
     encoder_lr: float = setting(
         0.0,
-        "2e-4 in the paper; 0 fixes the encoder, so that whitened embeddings stay so, and embeds the base session once",
+        "learning rate of the encoder, 2e-4 in the paper; 0 fixes it: whitened embeddings stay so, and are computed once",
         least=0,
     )
-    rows_lr: float = setting(2e-4, "the paper's", least=0)
+    rows_lr: float = setting(2e-4, "learning rate of the rows", origin="the paper's", least=0)
     calibrator_lr: float = setting(
-        2e-2, "it starts from nothing, so it learns faster than what is pre-trained", least=0
+        2e-2, "learning rate of the calibrator, which starts from nothing; 2e-4 in the paper", least=0
     )
     halve_every: int = setting(
         500, "iterations after which all learning rates are halved; 1000 in the paper, 0 for never", least=0

@@ -17,8 +17,8 @@ from fscil.settings import setting
 POWER = "to which features are raised; 1 in the paper, less evens out the few strong ones, for the sake of new classes"
 MIRROR = "embed an image together with its mirror image, at twice the time; not in the paper"
 WHITEN = (
-    "divide embeddings by the root of the covariance within base classes, with this many times its mean variance added; "
-    "0, as in the paper, leaves them as they are"
+    "divide embeddings by the root of the covariance within base classes, with this many times its mean variance "
+    "added; 0, as in the paper, leaves them as they are"
 )
 
 
