@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
-import subprocess
-import sys
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -65,33 +61,3 @@ def test_table_of_departures_is_what_the_presets_say() -> None:
 def test_links_lead_somewhere(document: Path) -> None:
     links = re.findall(r"\]\(([^)#:]+)\)", document.read_text(encoding="utf-8"))
     assert [link for link in links if not (document.parent / link).exists()] == []
-
-
-def test_example_package_of_contributing_runs(tmp_path: Path) -> None:
-    """Its three files, registered by its entry points, train and report like built-in ones."""
-    contributing = ROOT / "CONTRIBUTING.md"
-    for source in blocks(contributing, "python"):
-        (tmp_path / source.splitlines()[0].removeprefix("# ")).write_text(source)
-    (toml,) = blocks(contributing, "toml")
-    groups = tomllib.loads(toml)["project"]["entry-points"]
-    lines = [
-        line for group, points in groups.items() for line in (f"[{group}]", *(f"{k} = {v}" for k, v in points.items()))
-    ]
-    about = tmp_path / "example-1.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: example\nVersion: 1\n")
-    (about / "entry_points.txt").write_text("\n".join(lines) + "\n")
-    (command,) = blocks(contributing, "text")
-    words = ["epochs=2" if word.startswith("epochs=") else word for word in shlex.split(command)[1:]]
-
-    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH"), str(ROOT / "src")])])
-    environment = {**os.environ, "PYTHONPATH": path, "FSCIL_CACHE": "off", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, "-m", "fscil", *words, "--out", str(tmp_path / "run"), "--device", "cpu"],
-        env=environment, cwd=tmp_path, capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "nearest-mean" in done.stdout
-    assert (tmp_path / "run" / "model" / "model.safetensors").is_file()
-    settings = tomllib.loads((tmp_path / "run" / "config.toml").read_text())["settings"]
-    assert (settings["encoder"], settings["power"], settings["flip"]) == ("tiny", 2.0, False)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -8,49 +9,57 @@ import pytest
 import torch
 from rich.console import Console
 
-from fscil import encoders, methods, runs
-from fscil.config import resolve
-from fscil.engine import Engine
+from fscil import runs
+from fscil.config import Config, resolve
 from fscil.engine.checkpoint import load_tensors
-from fscil.methods import Context
-from fscil.methods.cosine_network import CosineNetwork
-from fscil.settings import make
+from fscil.model import ModelSpec
+from fscil.model_folder import FORMAT
 
 
 @pytest.fixture
-def folder(tiny_dataset: str, tmp_path: Path) -> Path:
-    config = resolve("decoupled-cosine", tiny_dataset, seed=3)
-    where = runs.RunEnvironment(
-        torch.device("cpu"), tmp_path / "run", command="fscil run decoupled-cosine tiny --seed 3"
-    )
-    runs.start(config, where, Console(quiet=True))
+def config(tiny_dataset: str) -> Config:
+    return resolve("decoupled-cosine", tiny_dataset, ["power=0.5"], seed=3)
+
+
+@pytest.fixture
+def folder(config: Config, tmp_path: Path) -> Path:
+    runs.start(config, runs.RunEnvironment(torch.device("cpu"), tmp_path / "run"), Console(quiet=True))
     return tmp_path / "run"
 
 
-def test_the_folder_is_all_that_is_needed_to_predict_the_same(folder: Path, tiny_benchmark: Any) -> None:
-    """From config.json and model.safetensors alone, without the run."""
-    facts = json.loads((folder / "model" / "config.json").read_text())
+def facts(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "model" / "config.json").read_text())
+
+
+def test_config_json_says_what_the_model_is_built_from(folder: Path) -> None:
     tensors, about = load_tensors(folder / "model" / "model.safetensors")
-    assert about == {"method": "decoupled-cosine"}
-    benchmark = tiny_benchmark()
-    cls = methods.get(facts["method"])
-    settings = make(cls.Settings, facts["settings"])
-    method = cls(settings, Context(Engine(), (0.0, 0.0, 0.0), (1.0, 1.0, 1.0), ""))  # mean and std are in the tensors
-    encoder = encoders.build(settings.encoder, (0.0,) * 3, (1.0,) * 3)
-    method.network = CosineNetwork(encoder, torch.zeros(len(facts["class_names"]), encoder.dim))
-    method.network.load_state_dict(tensors)
-    kept, _ = load_tensors(folder / "predictions.safetensors")
-    assert method.logits(benchmark.test_images).argmax(1).tolist() == kept["predictions"][-1].tolist()
+    assert facts(folder)["format"] == about["format"] == FORMAT
+    spec = ModelSpec.from_json(facts(folder)["model"])
+    assert spec == ModelSpec(
+        encoder="resnet20",
+        stored_size=8,
+        input_size=8,
+        mean=(0.5, 0.5, 0.5),
+        std=(0.25, 0.25, 0.25),
+        power=0.5,
+        calibrator="cosine",
+        calibrator_options={"scale": 16.0},
+    )
+    assert set(facts(folder)["model"]) == {field.name for field in dataclasses.fields(ModelSpec)}
+    assert tensors["rows"].shape == (7, 64)
+    assert tensors["base"].tolist() == [True] * 4 + [False] * 3
+    assert not [name for name in tensors if name.startswith("memory.")]  # images that a method keeps are not published
 
 
-def test_config_json_names_classes_and_every_setting(folder: Path) -> None:
-    facts = json.loads((folder / "model" / "config.json").read_text())
-    config = resolve("decoupled-cosine", "tiny", seed=3)
-    assert facts["class_names"] == [f"colour {i}" for i in range(7)]
-    assert facts["classes_per_session"] == [4, 2, 1]
-    assert facts["config_hash"] == config.hash
-    assert facts["settings"] == config.settings
-    assert (facts["preset"], facts["benchmark"], facts["seed"]) == ("decoupled-cosine", "tiny", 3)
+def test_config_json_names_classes_and_every_setting(folder: Path, config: Config) -> None:
+    found = facts(folder)
+    assert found["class_names"] == [f"colour {i}" for i in range(7)]
+    assert found["classes_per_session"] == [4, 2, 1]
+    assert found["config_hash"] == config.hash
+    run = found["run"]
+    assert (run["settings"], run["options"]) == (config.settings, config.options)
+    assert (run["preset"], run["method"], run["benchmark"]) == ("decoupled-cosine", "decoupled-cosine", "tiny")
+    assert run["seed"] == 3
 
 
 def test_the_card_is_filled_from_the_run(folder: Path) -> None:
@@ -59,9 +68,11 @@ def test_the_card_is_filled_from_the_run(folder: Path) -> None:
     assert "# decoupled-cosine on tiny" in card
     assert "A classifier over 7 classes: 4 learned from plenty of images" in card
     assert f"Last session {result['last']:.2f} %" in card
+    assert "| encoder | resnet20, weights none |" in card
     assert "| seed | 3 |" in card
+    assert "images kept" not in card  # this method has no memory
     assert result["config_hash"] in card
-    assert "`fscil run decoupled-cosine tiny --seed 3`" in card
+    assert "`fscil run decoupled-cosine tiny power=0.5 --seed 3`" in card
 
 
 def test_nothing_is_pickled(folder: Path) -> None:

@@ -7,12 +7,14 @@ import pytest
 import torch
 from rich.console import Console
 from torch import Tensor
+from torch.nn.modules.module import register_module_forward_pre_hook
 
 from fscil import methods
 from fscil.benchmark import Benchmark
+from fscil.encoders import Encoder
 from fscil.engine import Engine
 from fscil.methods import Context, Method
-from fscil.protocol import run_sessions, run_trials
+from fscil.protocol import run_protocol, run_sessions
 from fscil.settings import make
 
 
@@ -23,12 +25,12 @@ def learned(name: str, benchmark: Benchmark) -> Method:
         "meta_steps": 2, "session_epochs": 2,
     }  # fmt: skip
     engine = Engine(console=Console(quiet=True))
-    method = cls(make(cls.Settings, values), Context(engine, benchmark.mean, benchmark.std, "protocol"))
+    method = cls(make(cls.Settings, values), Context(engine, benchmark.mean, benchmark.std))
     method.learn_base(benchmark.sessions[0])
     return method
 
 
-def nothing(session: int, predictions: Tensor, labels: Tensor) -> None:
+def nothing(session: int, predictions: Tensor) -> None:
     pass
 
 
@@ -54,53 +56,82 @@ def test_every_session_is_tested_on_all_classes_seen_so_far(
         assert int(predictions[i].max()) < benchmark.seen(i)
 
 
-def test_sessions_are_reported_as_they_happen(tiny_benchmark: Callable[..., Benchmark]) -> None:
+@every_method
+def test_sessions_are_reported_as_they_happen(tiny_benchmark: Callable[..., Benchmark], name: str) -> None:
+    """run_sessions tells all predictions so far, run_protocol those of the session alone."""
     benchmark = tiny_benchmark()
     told: list[tuple[int, Tensor]] = []
-
-    def on_session(i: int, predictions: Tensor, labels: Tensor) -> None:
-        assert torch.equal(labels, benchmark.test_labels)
-        told.append((i, predictions.clone()))
-
-    predictions = run_sessions(learned("limit", benchmark), benchmark, on_session)
+    rows: list[tuple[str, int, Tensor]] = []
+    predictions = run_sessions(
+        learned(name, benchmark), benchmark, lambda i, all_so_far: told.append((i, all_so_far.clone()))
+    )
     assert [i for i, _ in told] == [0, 1, 2]
-    assert all(torch.equal(predictions[i], row) for i, row in told)
+    for i, so_far in told:
+        assert torch.equal(so_far[: i + 1], predictions[: i + 1])
+        assert (so_far[i + 1 :] == -1).all()
+
+    method = learned(name, benchmark)
+    found = run_protocol(method, benchmark, 1, lambda i, row: rows.append((method.engine.scope, i, row.clone())))
+    assert [(scope, i) for scope, i, _ in rows] == [(scope, i) for scope in ("trial-1-", "") for i in range(3)]
+    assert all(torch.equal(found[1 if scope else 0][i], row) for scope, i, row in rows)
 
 
 @every_method
-def test_trials_start_from_the_same_base_model(tiny_benchmark: Callable[..., Benchmark], name: str) -> None:
-    """A trial's predictions are those of a run of its own, whatever ran before it; the method is left as it was."""
+def test_sessions_that_are_done_are_not_done_again(tiny_benchmark: Callable[..., Benchmark], name: str) -> None:
+    benchmark = tiny_benchmark()
+    expected = run_sessions(learned(name, benchmark), benchmark, nothing)
+    method, told = learned(name, benchmark), list[int]()
+    method.learn_session(benchmark.sessions[1])
+    done = torch.where(torch.arange(3)[:, None] < 2, expected, -1)
+    found = run_sessions(method, benchmark, lambda i, _: told.append(i), first=2, predictions=done)
+    assert told == [2]
+    assert torch.equal(found, expected)
+
+
+@every_method
+def test_all_draws_start_from_the_same_base_model(tiny_benchmark: Callable[..., Benchmark], name: str) -> None:
+    """A trial's predictions are those of a run of its own, whatever ran before it; the standard draw is last."""
     standard = tiny_benchmark()
-    method = learned(name, standard)
-    before = {key: tensor.clone() for key, tensor in method.state().items()}
-    found = dict(run_trials(method, standard, (1, 2, 3), nothing))
-    assert list(found) == [1, 2, 3]
-    assert torch.equal(found[1], run_sessions(learned(name, standard), standard, nothing))
+    method, alone = learned(name, standard), learned(name, standard)
+    found = run_protocol(method, standard, 3, nothing)
+    assert list(found) == [1, 2, 3, 0]
+    assert torch.equal(found[0], run_sessions(alone, standard, nothing))
+    assert torch.equal(found[1], found[0])
     assert torch.equal(found[3], run_sessions(learned(name, standard), tiny_benchmark(trial=3), nothing))
-    after = method.state()
-    assert before.keys() == after.keys()
-    assert all(torch.equal(before[key], after[key]) for key in before)
+    after, expected = method.state(), alone.state()
+    assert expected.keys() == after.keys()
+    assert all(torch.equal(expected[key], after[key]) for key in expected)
     assert method.engine.scope == ""
 
 
 def test_trials_draw_other_shots(tiny_benchmark: Callable[..., Benchmark]) -> None:
     benchmark = tiny_benchmark()
     method = learned("decoupled-cosine", benchmark)
-    rows = []
-    for _ in run_trials(method, benchmark, (1, 2), nothing):
-        rows.append(method.state()["rows"].clone())
-    assert torch.equal(rows[0][:4], rows[1][:4])
-    assert not torch.allclose(rows[0][4:], rows[1][4:])
+    rows: dict[str, Tensor] = {}
+
+    def on_session(i: int, predictions: Tensor) -> None:
+        rows[method.engine.scope] = method.state()["rows"].clone()
+
+    run_protocol(method, benchmark, 2, on_session)
+    first, second, standard = rows["trial-1-"], rows["trial-2-"], rows[""]
+    assert torch.equal(first, standard)
+    assert torch.equal(first[:4], second[:4])
+    assert not torch.allclose(first[4:], second[4:])
 
 
 @pytest.mark.parametrize("name", [name for name in methods.names() if methods.get(name).fixed_encoder])
 def test_trials_embed_the_test_images_once(tiny_benchmark: Callable[..., Benchmark], name: str) -> None:
-    """Whatever passes through the encoder in three trials: the test images, and each trial's few shots."""
+    """Whatever passes through the encoder in three trials and the standard draw: test images, and each draw's shots."""
     benchmark = tiny_benchmark()
     method = learned(name, benchmark)
     seen: list[int] = []
-    method.network.get_submodule("encoder").register_forward_pre_hook(lambda _, inputs: seen.append(len(inputs[0])))
-    list(run_trials(method, benchmark, (1, 2, 3), nothing))
+    hook = register_module_forward_pre_hook(  # of all encoders: every draw has a model of its own
+        lambda module, inputs: seen.append(len(inputs[0])) if isinstance(module, Encoder) else None
+    )
+    try:
+        run_protocol(method, benchmark, 3, nothing)
+    finally:
+        hook.remove()
     mirrored = 2 if getattr(method.settings, "mirror", False) else 1
     shots = sum(len(session.labels) for session in benchmark.sessions[1:])
-    assert sum(seen) == mirrored * (len(benchmark.test_labels) + 3 * shots)
+    assert sum(seen) == mirrored * (len(benchmark.test_labels) + 4 * shots)

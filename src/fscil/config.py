@@ -48,7 +48,7 @@ class Config:
         plain = resolve(self.preset, self.benchmark)
         first = different(self.options, plain.options)
         first |= {key: value for key, value in different(self.settings, plain.settings).items() if key == "recipe"}
-        # other defaults hang on the options and the recipe: what else differs shows once these are set
+        # other defaults depend on the options and the recipe: what else differs shows once these are set
         nearer = resolve(self.preset, self.benchmark, overrides_from(first))
         rest = different(self.settings, nearer.settings) | different(self.run, nearer.run)
         if "recipe" in nearer.settings:

@@ -27,9 +27,7 @@ def save_model(model: Model, config: Config, result: Result, folder: Path) -> No
         "class_names": result.class_names,
         "classes_per_session": result.classes_per_session,
         "config_hash": result.config_hash,
-        "run": {
-            name: getattr(config, name) for name in ("preset", "method", "benchmark", "seed", "settings", "options")
-        },
+        "run": config.as_dict(),
     }
     save_tensors(folder / "model.safetensors", model.state_dict(), {"format": FORMAT})
     write_atomically(folder / "config.json", (json.dumps(facts, indent=2, ensure_ascii=False) + "\n").encode())
@@ -46,9 +44,7 @@ def load_model(folder: Path) -> tuple[Model, list[str]]:
         model.load_state_dict(tensors)
     except (KeyError, TypeError, AttributeError, RuntimeError) as error:
         why = " ".join(str(error).split())[:200]
-        raise UserError(
-            f"{folder} does not fit together ({why}); copy the whole folder again, or train anew"
-        ) from error
+        raise UserError(f"the files of {folder} do not fit together ({why}); copy the whole folder again") from error
     return model.requires_grad_(False).eval(), names
 
 

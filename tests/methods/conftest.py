@@ -42,7 +42,7 @@ def make_method() -> Callable[..., Method]:
         assert set(settings) <= known
         values = {**{key: value for key, value in SHORT.items() if key in known}, **settings}
         engine = engine or Engine(seed=seed, console=Console(quiet=True))
-        return cls(make(cls.Settings, values), Context(engine, benchmark.mean, benchmark.std, "tiny"))
+        return cls(make(cls.Settings, values), Context(engine, benchmark.mean, benchmark.std))
 
     return build
 

@@ -42,7 +42,7 @@ class WatchedEngine(Engine):
         finally:
             torch.cuda.set_sync_debug_mode("default")
         assert stepper.graph is not None
-        self._finish(stage.name, 0.0, True)
+        self.seconds[stage.name] = {"seconds": 0.0, "cached": False}
 
 
 @pytest.mark.parametrize(

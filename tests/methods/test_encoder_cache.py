@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import ast
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from io import StringIO
@@ -12,7 +13,10 @@ import torch
 from filelock import FileLock
 from rich.console import Console
 
-from fscil.benchmark import Benchmark
+import fscil
+from fscil.benchmark import Benchmark, Session
+from fscil.datasets import folder as folders
+from fscil.datasets.folder import FolderOptions
 from fscil.engine import Engine
 from fscil.methods import Method, encoder_cache
 from fscil.methods.method import Context
@@ -97,48 +101,105 @@ def test_other_seeds_and_settings_are_other_encoders(learn: Learner, folder: Pat
     assert len(entries(folder)) == 2
 
 
-def test_data_precision_and_code_are_part_of_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    context = Context(Engine(), (0.5, 0.5, 0.5), (0.2, 0.2, 0.2), "data")
+def test_data_name_precision_and_code_are_part_of_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    context = Context(Engine(), (0.5, 0.5, 0.5), (0.2, 0.2, 0.2))
     keys = [
-        encoder_cache.key({"epochs": 1}, context),
-        encoder_cache.key({"epochs": 1}, replace(context, data_checksum="other")),
-        encoder_cache.key({"epochs": 1}, replace(context, engine=Engine(bfloat16=True))),
+        encoder_cache.key({"epochs": 1}, "data", context, "pretrain"),
+        encoder_cache.key({"epochs": 2}, "data", context, "pretrain"),
+        encoder_cache.key({"epochs": 1}, "other", context, "pretrain"),
+        encoder_cache.key({"epochs": 1}, "data", context, "another stage"),
+        encoder_cache.key({"epochs": 1}, "data", replace(context, mean=(0.4, 0.5, 0.5)), "pretrain"),
+        encoder_cache.key({"epochs": 1}, "data", replace(context, std=(0.2, 0.2, 0.3)), "pretrain"),
+        encoder_cache.key({"epochs": 1}, "data", replace(context, engine=Engine(seed=2)), "pretrain"),
+        encoder_cache.key({"epochs": 1}, "data", replace(context, engine=Engine(bfloat16=True)), "pretrain"),
     ]
     monkeypatch.setattr(encoder_cache, "code_version", lambda: "another version")
-    keys.append(encoder_cache.key({"epochs": 1}, context))
-    assert len(set(keys)) == 4
+    keys.append(encoder_cache.key({"epochs": 1}, "data", context, "pretrain"))
+    assert len(set(keys)) == 9
 
+
+def path_of(session: Session) -> Path:
+    """Of the session's entry in the cache."""
+    context = Context(Engine(console=Console(quiet=True)), (0.5, 0.5, 0.5), (0.2, 0.2, 0.2))
+    with encoder_cache.entry({}, session, context, "pretrain") as entry:
+        return entry.path
+
+
+def test_a_session_is_known_to_the_pixel(tiny_benchmark: Callable[..., Benchmark], folder: Path) -> None:
+    first, changed, relabelled = (tiny_benchmark().sessions[0] for _ in range(3))
+    assert path_of(first) == path_of(changed)
+    changed.images[0, 0, 0, 0] ^= 1
+    relabelled.labels[0] = 1
+    assert len({path_of(first), path_of(changed), path_of(relabelled)}) == 3
+
+
+def test_streamed_images_are_known_by_name_length_and_time(photo_folder: Callable[..., Path], folder: Path) -> None:
+    photos = photo_folder(classes=7, images=8)
+
+    def path(size: int = 16) -> Path:
+        options = FolderOptions(path=str(photos), shot=2, size=size, stream="always")
+        return path_of(folders.load(options).sessions[0])
+
+    before = path()
+    assert path() == before
+    assert path(size=24) != before
+    for file in (photos / "class0").iterdir():
+        status = file.stat()
+        os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns + 1))
+    assert path() != before
+
+
+PACKAGE = Path(fscil.__file__).parent
 
 # imported by pre-training, but only to describe or to keep, never to compute
 DESCRIBE = {
     "benchmark.py", "errors.py", "files.py", "naming.py", "settings.py", "methods/encoder_cache.py",
-    "methods/method.py",
+    "methods/memory.py", "methods/method.py",
 }  # fmt: skip
 
 
-def imported(file: Path, package: Path) -> set[Path]:
-    """Files of the package that a file imports."""
-    found = set()
+def file_of(module: str) -> Path | None:
+    """Of a module or a package inside ours, by its dotted name; fscil itself only lists what it has."""
+    top, *parts = module.split(".")
+    if top != "fscil" or not parts:
+        return None
+    at = PACKAGE.joinpath(*parts)
+    return next((file for file in (at / "__init__.py", at.with_suffix(".py")) if file.is_file()), None)
+
+
+def imported(file: Path) -> set[Path]:
+    """Our files that a file imports, anywhere in it: modules, and what packages are where their names are taken from.
+
+    A package is not entered on the way to one of its modules alone: that is no use of what else it imports.
+    """
+    here = ["fscil", *file.relative_to(PACKAGE).parent.parts]
+    modules: list[str] = []
     for node in ast.walk(ast.parse(file.read_text())):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("fscil"):
-            at = package.parent / (node.module or "").replace(".", "/")
-            for candidate in (at.with_suffix(".py"), *(at / f"{alias.name}.py" for alias in node.names)):
-                found |= {candidate} if candidate.is_file() else set()
-    return found
+        if isinstance(node, ast.Import):
+            modules += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            above = ".".join(here[: len(here) + 1 - node.level]) if node.level else ""
+            at = ".".join(part for part in (above, node.module) if part)
+            modules += [inner if file_of(inner := f"{at}.{alias.name}") else at for alias in node.names]
+    return {found for module in modules if (found := file_of(module))}
 
 
 def test_all_files_that_decide_about_weights_are_part_of_the_code() -> None:
     """Whatever pre-training imports, directly or not."""
-    package = Path(encoder_cache.fscil.__file__).parent
-    assert all((package / part).exists() for part in encoder_cache.CODE)
+    assert all((PACKAGE / part).exists() for part in encoder_cache.CODE)
     known: set[Path] = set()
-    waiting = {package / "methods" / "pretrain.py"}
+    waiting = {PACKAGE / "methods" / "pretrain.py"}
     while waiting:
         known |= waiting
-        waiting = {file for each in waiting for file in imported(each, package)} - known
-    names = {str(file.relative_to(package)) for file in known} - DESCRIBE
-    assert len(names) > 5
-    assert {name for name in names if not name.startswith(encoder_cache.CODE)} == set()
+        waiting = {file for each in waiting for file in imported(each)} - known
+    names = {file.relative_to(PACKAGE).as_posix() for file in known} - DESCRIBE
+    of_part = {
+        part: {name for name in names if name == part or name.startswith(f"{part}/")} for part in encoder_cache.CODE
+    }
+    assert names - set.union(*of_part.values()) == set()
+    # and imports are really followed; only decoding is reached by no import, since it is handed in with the images
+    assert [part for part, found in of_part.items() if not found] == ["datasets/decode.py"]
+    assert {"engine/stepper.py", "augment/crop.py", "encoders/resnet20.py", "kernels/norm.py"} <= names
 
 
 def test_off_means_off(learn: Learner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,7 +47,7 @@ def test_a_new_row_is_the_mean_embedding_of_its_class(method: Method, benchmark:
         torch.cat([session.labels, session.labels[:1]]),
     )
     method.learn_session(extra)  # one class now has two images, the other one
-    rows: Any = method.network.rows
+    rows = method.model.rows
     for place, label in enumerate(session.classes):
         own = [
             method.embed(image[None])[0] for image, of in zip(extra.images, extra.labels, strict=True) if of == label
@@ -75,8 +75,10 @@ def test_sessions_train_nothing(method: Method, benchmark: Benchmark) -> None:
     for session in benchmark.sessions[1:]:
         method.learn_session(session)
     after = method.state()
-    assert all(torch.equal(before[name], after[name]) for name in before if name != "rows")
-    assert torch.equal(after["rows"][:5], before["rows"])
+    grown = {"rows", "base"}
+    assert all(torch.equal(before[name], after[name]) for name in before if name not in grown)
+    assert all(torch.equal(after[name][:5], before[name]) for name in grown)
+    assert after["base"].tolist() == [True] * 5 + [False] * 6
     assert not method.logits(benchmark.test_images).requires_grad
     assert list(method.engine.seconds) == ["pretrain", "meta-train"]
 
@@ -86,9 +88,9 @@ def test_logits_are_calibrated_one_query_at_a_time(make_method: MakeMethod, benc
     method = make_method("limit", benchmark, logits=logits)
     method.learn_base(benchmark.sessions[0])
     method.learn_session(benchmark.sessions[1])
-    network: Any = method.network
+    model: Any = method.model
     found = method.logits(benchmark.test_images)
-    rows, weights = network.rows.detach().double().numpy(), reference.weights_of(network.calibrator)
+    rows, weights = model.rows.detach().double().numpy(), reference.weights_of(model.calibrator)
     scale = method.settings.scale if logits == "cosine" else 1.0
     for image, row in zip(benchmark.test_images[::4], found[::4], strict=True):
         query = method.embed(image[None])[0].double().numpy()
@@ -126,22 +128,11 @@ def test_what_the_classes_need_is_made_once(
     method.learn_base(benchmark.sessions[0])
     method.logits(benchmark.test_images[:1])
     monkeypatch.setattr(kept_terms, "make", lambda *_: pytest.fail("the terms of all classes are made again"))
-    network: Any = method.network
+    model: Any = method.model
     for session in benchmark.sessions[1:]:
         method.learn_session(session)
         together = method.logits(benchmark.test_images)
         apart = torch.cat([method.logits(image[None]) for image in benchmark.test_images])
-        expected = network.calibrator.attend(network.rows, method.embed(benchmark.test_images))
+        expected = model.calibrator.attend(model.rows, method.embed(benchmark.test_images))
         assert torch.allclose(together, expected, atol=1e-3)
         assert torch.allclose(apart, expected, atol=1e-3)
-
-
-def test_memory_to_work_in_does_not_change_logits(make_method: MakeMethod, benchmark: Benchmark) -> None:
-    found = []
-    for memory in (0.001, 32.0):
-        method = make_method("limit", benchmark, calibration_memory=memory)
-        method.learn_base(benchmark.sessions[0])
-        assert method.network.calibrator.memory == memory
-        method.learn_session(benchmark.sessions[1])
-        found.append(method.logits(benchmark.test_images))
-    assert torch.allclose(*found, rtol=0, atol=1e-4)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -15,6 +16,8 @@ from fscil.benchmark import Benchmark, Session
 from fscil.engine.checkpoint import load_tensors, save_tensors
 from fscil.errors import UserError
 from fscil.methods import Method
+from fscil.methods.memory import parse_budget
+from fscil.model import ModelSpec
 
 MakeMethod = Callable[..., Method]
 every_method = pytest.mark.parametrize("name", methods.names())
@@ -58,20 +61,24 @@ def test_logits_are_the_classification_of_the_embeddings(
 def test_state_is_plain_tensors_and_all_there_is(
     make_method: MakeMethod, tiny_benchmark: Callable[..., Benchmark], tmp_path: Path, name: str
 ) -> None:
+    """A new object that takes up a state and a specification, both from a file, answers and learns on to the bit."""
     benchmark = tiny_benchmark()
-    method = make_method(name, benchmark)
-    (*_, logits) = learn(method, benchmark)
+    base, session, following = benchmark.sessions
+    method, fresh = make_method(name, benchmark), make_method(name, benchmark)
+    method.learn_base(base)
+    method.learn_session(session)
     assert all(type(tensor) in (Tensor, torch.nn.Parameter) for tensor in method.state().values())
-    save_tensors(tmp_path / "state.safetensors", method.state(), {})
-    kept, _ = load_tensors(tmp_path / "state.safetensors")
+    save_tensors(tmp_path / "state.safetensors", method.state(), {"model": dataclasses.asdict(method.model.spec)})
+    kept, about = load_tensors(tmp_path / "state.safetensors")
     assert kept.keys() == method.state().keys()
     assert all(torch.equal(kept[key], tensor) for key, tensor in method.state().items())
-    with torch.no_grad():
-        for tensor in method.network.state_dict().values():  # forget everything ...
-            tensor.zero_()
-    assert not torch.equal(method.logits(benchmark.test_images), logits)
-    method.network.load_state_dict(kept)  # ... and know it again
-    assert torch.equal(method.logits(benchmark.test_images), logits)
+    assert ModelSpec.from_json(about["model"]) == method.model.spec
+    fresh.load_state(ModelSpec.from_json(about["model"]), kept)
+    assert fresh.state().keys() == kept.keys()
+    assert torch.equal(fresh.logits(benchmark.test_images), method.logits(benchmark.test_images))
+    for each in (method, fresh):
+        each.learn_session(following)
+    assert torch.equal(fresh.logits(benchmark.test_images), method.logits(benchmark.test_images))
 
 
 @every_method
@@ -127,11 +134,21 @@ def test_colours_are_learned(make_method: MakeMethod, tiny_benchmark: Callable[.
 
 
 @every_method
-def test_memory_and_parameters_are_declared(name: str) -> None:
-    method = methods.get(name)
-    assert isinstance(method.exemplars_per_class, int)
-    assert method.exemplars_per_class >= 0
+def test_memory_and_parameters_are_declared(
+    make_method: MakeMethod, tiny_benchmark: Callable[..., Benchmark], name: str
+) -> None:
+    benchmark = tiny_benchmark()
+    method = make_method(name, benchmark)
     assert isinstance(method.fixed_encoder, bool)
+    of_class, in_all = parse_budget(method.memory.budget)
+    assert all(bound is None or bound >= 0 for bound in (of_class, in_all))
+    assert len(method.memory) == 0
+    learn(method, benchmark)
+    method.memory.check(len(benchmark.class_names))
+    if (of_class, in_all) == (0, 0):
+        assert len(method.memory) == method.state()["memory.images"].numel() == 0
+    assert isinstance(method.training_only_parameters(), int)
+    assert method.training_only_parameters() >= 0
 
 
 def test_fixed_encoders_are_fixed(make_method: MakeMethod, tiny_benchmark: Callable[..., Benchmark]) -> None:
@@ -183,7 +200,7 @@ def test_a_power_evens_out_the_features(
     method = make_method(name, benchmark, power=0.5)
     method.learn_base(benchmark.sessions[0])
     method.learn_session(benchmark.sessions[1])
-    features = method.network.encoder.embed(benchmark.test_images)  # type: ignore[union-attr,operator]
+    features = method.model.encoder.embed(benchmark.test_images)
     assert (features >= 0).all()
     assert torch.allclose(method.embed(benchmark.test_images) ** 2, features, atol=2e-3)
     new = benchmark.sessions[1]
@@ -200,10 +217,10 @@ def test_a_mirrored_embedding_is_the_mean_over_both_images(
     method = make_method(name, benchmark, mirror=True, power=0.5)
     method.learn_base(benchmark.sessions[0])
     images = benchmark.test_images
-    method.network.mirror = False  # type: ignore[assignment]
+    method.model.mirror = False
     both = (method.embed(images) + method.embed(images.flip(-1))) / 2
     assert not torch.allclose(method.embed(images), both, atol=1e-4)
-    method.network.mirror = True  # type: ignore[assignment]
+    method.model.mirror = True
     assert torch.allclose(method.embed(images), both, atol=1e-5)
 
 

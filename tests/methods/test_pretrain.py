@@ -14,7 +14,7 @@ from fscil.benchmark import Benchmark, Session
 from fscil.engine import Stage
 from fscil.engine.schedule import cosine
 from fscil.methods import Method
-from fscil.methods.pretrain import augmented, items_of, steps_of_epoch
+from fscil.methods.training import augmented, items_of, steps_of_epoch
 
 MakeMethod = Callable[..., Method]
 Learned = Callable[..., list[Stage]]
@@ -94,11 +94,11 @@ def test_settings_reach_the_optimiser(learned: Learned) -> None:
 
 def test_loss_is_cross_entropy_over_scaled_cosines(learned: Learned) -> None:
     (stage,) = learned("decoupled-cosine", scale=8.0, rows="trained")
-    network: Any = stage.module.eval()
+    model: Any = stage.module.eval()
     batch = {name: tensor[0] for name, tensor in stage.prepare(0).items()}
     with torch.no_grad():
-        embeddings = network.encoder(batch["images"])
-        logits = [[8 * F.cosine_similarity(e, w, dim=0) for w in network.rows] for e in embeddings]
+        embeddings = model.encoder(batch["images"])
+        logits = [[8 * F.cosine_similarity(e, w, dim=0) for w in model.rows] for e in embeddings]
         by_hand = F.cross_entropy(torch.tensor(logits), batch["labels"])
         assert float(stage.loss(batch)) == pytest.approx(float(by_hand), rel=1e-5)
 

@@ -11,9 +11,10 @@ from sklearn.covariance import shrunk_covariance
 from torch import Tensor
 
 from fscil.benchmark import Benchmark
+from fscil.calibrators import Cosine
 from fscil.errors import UserError
 from fscil.methods import Method
-from fscil.methods.cosine_network import cosine_logits, whitening
+from fscil.methods.prototypes import whitening
 
 MakeMethod = Callable[..., Method]
 
@@ -74,7 +75,7 @@ def test_methods_embed_whitened_and_keep_the_matrix(
     method.learn_base(benchmark.sessions[0])
     A = method.state()["whitening"]
     assert not torch.equal(A, torch.eye(64))
-    images, encode = benchmark.test_images, method.network.encoder.embed
+    images, encode = benchmark.test_images, method.model.encoder.embed
     features = sum(encode(each).clamp(min=1e-3).sqrt() for each in (images, images.flip(-1))) / 2
     torch.testing.assert_close(method.embed(images), features @ A, rtol=1e-4, atol=1e-4)
 
@@ -85,7 +86,7 @@ def test_meta_training_sees_the_embeddings_that_are_compared_later(
     benchmark = tiny_benchmark(base=5)
     method = make_method("limit", benchmark, whiten=1.0, power=0.5)
     method.learn_base(benchmark.sessions[0])
-    torch.testing.assert_close(method.network(benchmark.test_images), method.embed(benchmark.test_images))
+    torch.testing.assert_close(method.model.features(benchmark.test_images), method.embed(benchmark.test_images))
 
 
 def test_classes_of_one_image_each_are_refused() -> None:
@@ -102,7 +103,7 @@ def test_trained_rows_say_the_same_of_whitened_embeddings(
     scores = []
     for method in (plain, whitened):
         method.learn_base(benchmark.sessions[0])
-        scores.append(method.embed(benchmark.test_images) @ method.network.rows.T)
+        scores.append(method.embed(benchmark.test_images) @ method.model.rows.T)
     torch.testing.assert_close(scores[1], scores[0], rtol=1e-3, atol=1e-4)
 
 
@@ -112,6 +113,6 @@ def test_without_whitening_embeddings_are_what_they_were(
     benchmark = tiny_benchmark(base=5)
     method = make_method("decoupled-cosine", benchmark)
     method.learn_base(benchmark.sessions[0])
-    features = method.network.encoder.embed(benchmark.test_images)
+    features = method.model.encoder.embed(benchmark.test_images)
     assert torch.equal(method.embed(benchmark.test_images), features)
-    assert torch.equal(method.logits(benchmark.test_images), cosine_logits(features, method.network.rows.detach(), 16))
+    assert torch.equal(method.logits(benchmark.test_images), Cosine(64, scale=16)(method.model.rows, features))

@@ -31,7 +31,7 @@ class Dataset:
     option_defaults: Callable[[Any], Mapping[str, object]] = field(default=_nothing_more)
 
     def defaults_for(self, options: Any) -> dict[str, object]:
-        """The defaults, with those that hang on the options (such as an encoder for the image size)."""
+        """The defaults, with those that depend on the options (such as an encoder for the image size)."""
         return {**self.defaults, **self.option_defaults(options)}
 
 

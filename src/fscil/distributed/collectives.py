@@ -1,7 +1,7 @@
-"""Training in several processes: what each computes, and what they exchange.
+"""What ranks exchange.
 
-The encoder is data parallel: a process encodes its share of a step's images, and the embeddings of all are gathered.
-Everything behind it (rows, calibrator, loss) is computed alike by all, from the same numbers. In one process every
+The encoder is data parallel: a rank encodes its shard of a step's images, and the embeddings of all are gathered.
+Everything behind it (rows, calibrator, loss) is computed by every rank from the same numbers. In a single process every
 function here gives back what it gets.
 """
 
@@ -22,33 +22,33 @@ T = TypeVar("T")
 
 
 def check_step_size(n: int, what: str, remedy: str) -> None:
-    """Refuse steps of so few images that a process would have none."""
+    """Refuse steps of so few images that a rank would have none."""
     if n < world_size():
         raise UserError(f"{what} of {n} images cannot be shared by {world_size()} processes; start fewer, or {remedy}")
 
 
 def shard(n: int, of: int | None = None) -> slice:
-    """Which of a step's n images a process (this one, unless told) encodes; shares differ by one image at most."""
+    """Which of a step's n images a rank (this one by default) encodes; shards differ by one image at most."""
     check_step_size(n, "a step", "take more images a step")
     of = rank() if of is None else of
     return slice(n * of // world_size(), n * (of + 1) // world_size())
 
 
 def all_gather_shards(embeddings: Tensor, n: int) -> Tensor:
-    """This process's share of n embeddings [share, d] -> those of all processes, in order [n, d]."""
+    """This rank's shard of n embeddings [shard, d] -> those of all ranks, in order [n, d]."""
     return embeddings if is_single_process() else _Gather.apply(embeddings, n)
 
 
 def map_shards(n: int, embed: Callable[[slice], Tensor]) -> Tensor:
-    """Embeddings [n, d] of n images, of which each process embeds its share (all of them, where there are too few)."""
+    """Embeddings [n, d] of n images, of which each rank embeds its shard (all of them where there are too few)."""
     return embed(slice(n)) if n < world_size() else all_gather_shards(embed(shard(n)), n)
 
 
 class _Gather(torch.autograd.Function):
-    """Every process then computes the same loss L of all embeddings, and gives its own share world * dL/d(share).
+    """Every rank then computes the same loss L of all embeddings, and hands its own shard world_size * dL/d(shard).
 
-    So the mean over the processes, which the stepper takes of every gradient, is the whole gradient of what lies before
-    the gathering (the sum of its parts) as well as of what lies behind it (the same everywhere).
+    So the mean over the ranks, which the stepper takes of every gradient, is the whole gradient of what lies before the
+    gathering (the sum of its parts) as well as of what lies behind it (the same everywhere).
     """
 
     @staticmethod
@@ -67,7 +67,7 @@ class _Gather(torch.autograd.Function):
 
 
 def all_gather(tensor: Tensor) -> Tensor:
-    """Tensors of equal shape [n, ...] from all processes -> [world, n, ...]"""
+    """Tensors of equal shape [n, ...] from all ranks -> [world_size, n, ...]"""
     found = tensor.new_empty(world_size() * len(tensor), *tensor.shape[1:])
     with contact():
         dist.all_gather_into_tensor(found, tensor.contiguous())
@@ -75,14 +75,14 @@ def all_gather(tensor: Tensor) -> Tensor:
 
 
 def all_reduce(tensor: Tensor) -> Tensor:
-    """The sum over all processes, in place."""
+    """The sum over all ranks, in place."""
     with contact():
         dist.all_reduce(tensor)
     return tensor
 
 
 def average_gradients(parameters: Iterable[Tensor]) -> None:
-    """The mean over the processes, in one exchange."""
+    """The mean over the ranks, in one all-reduce."""
     if is_single_process():
         return
     gradients = [p.grad for p in parameters if p.grad is not None]
@@ -92,9 +92,9 @@ def average_gradients(parameters: Iterable[Tensor]) -> None:
 
 
 def wait_for(tensor: Tensor) -> Tensor:
-    """Wait for a tensor on the GPU in Python: a wait inside CUDA for a process that is gone could not be ended.
+    """Wait for a tensor on the GPU in Python: a wait inside CUDA for a rank that is gone could not be ended.
 
-    Nor would NCCL end it where the other one hangs: it does not watch over exchanges inside a captured step.
+    Nor would NCCL end it where another rank hangs: it does not watch collectives inside a captured step.
     """
     if not is_single_process() and tensor.is_cuda:
         reached = torch.cuda.Event()
@@ -104,7 +104,7 @@ def wait_for(tensor: Tensor) -> Tensor:
 
 
 def poll(done: Callable[[], bool]) -> None:
-    """Ask again and again, but not for ever."""
+    """Until it is done, or the timeout is over."""
     seconds = timeout().total_seconds()
     deadline = time.monotonic() + seconds
     while not done():
@@ -113,9 +113,9 @@ def poll(done: Callable[[], bool]) -> None:
         time.sleep(0.001)
 
 
-# -- what process 0 tells --------------------------------------------------------------------------------------------
+# -- what rank 0 knows --------------------------------------------------------------------------------------------
 def broadcast(function: Callable[[], T]) -> T:
-    """What the function gives in process 0, where alone it is called; its refusal too is everybody's."""
+    """The function is called on rank 0 alone, and its result or its UserError is every rank's."""
     if is_single_process():
         return function()
     told: list[Any] = [None, None]
@@ -133,7 +133,7 @@ def broadcast(function: Callable[[], T]) -> T:
 
 
 def broadcast_module(module: nn.Module) -> None:
-    """Give all processes the parameters and buffers of process 0."""
+    """Give all ranks the parameters and buffers of rank 0."""
     if is_single_process():
         return
     for tensor in module.state_dict().values():
@@ -144,7 +144,7 @@ def broadcast_module(module: nn.Module) -> None:
 
 
 def all_gather_objects(value: T) -> list[T]:
-    """The value that each process has, in order."""
+    """The value that each rank has, in order."""
     if is_single_process():
         return [value]
     found: list[Any] = [None] * world_size()
@@ -154,7 +154,7 @@ def all_gather_objects(value: T) -> list[T]:
 
 
 def check_agreement(facts: Mapping[str, object]) -> None:
-    """Refuse to go on where the processes differ in something that must be the same."""
+    """Refuse to go on where the ranks differ in something that must be the same."""
     first, *others = all_gather_objects(dict(facts))
     for number, theirs in enumerate(others, 1):
         for name in (*first, *theirs):

@@ -1,4 +1,4 @@
-"""Being one of several processes that torchrun has started: how they meet, who speaks, how they end."""
+"""The process group: how ranks that torchrun has started meet, which of them prints, and how they exit."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ import torch.distributed as dist
 
 from fscil.errors import LostContact, UserError
 
-# shared by all processes and outliving each of them: who is refused or lost says so here
+# the rendezvous store, which outlives every rank: a rank that is refused leaves the reason here for the others
 _board: Any = None
 
 
 def is_single_process() -> bool:
-    """Whether this process belongs to no group: there is nothing to exchange, and nobody to wait for."""
+    """Whether there is no process group: nothing to exchange, and nobody to wait for."""
     return not (dist.is_available() and dist.is_initialized())
 
 
 def world_size() -> int:
-    """How many processes train together."""
+    """How many ranks train together."""
     return 1 if is_single_process() else dist.get_world_size()
 
 
 def rank() -> int:
-    """The number of this process among them."""
+    """Of this process; 0 where it is the only one."""
     return 0 if is_single_process() else dist.get_rank()
 
 
 def is_rank_zero() -> bool:
-    """Whether this is process 0, which alone reads and writes run folders and the cache, and speaks."""
+    """Rank 0 alone reads and writes run folders and the cache, and prints."""
     return rank() == 0
 
 
 def initialise(meeting: str = "env://", least: int = 2) -> None:
-    """Meet the other processes, if the environment (torchrun's) says that there are at least so many in all."""
+    """Join the process group if the environment (torchrun's) says that it has at least so many ranks."""
     global _board
     if "RANK" not in os.environ or int(os.environ.get("WORLD_SIZE", "1")) < least:
         return
@@ -53,7 +53,7 @@ def initialise(meeting: str = "env://", least: int = 2) -> None:
 
     limit = timeout()
     own, count = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    # gloo also beside NCCL: what processes tell each other besides tensors needs no GPU
+    # gloo also beside NCCL: objects are exchanged without a GPU
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo"
     try:
         _board, own, count = next(rendezvous(meeting, own, count, timeout=limit))
@@ -65,7 +65,7 @@ def initialise(meeting: str = "env://", least: int = 2) -> None:
 
 
 def timeout() -> timedelta:
-    """How long others are waited for. Who dies is noticed at once, by closed connections; this is for who hangs."""
+    """How long to wait for other ranks. One that dies is noticed at once, by its closed connection; this is for hangs."""
     named = os.environ.get("FSCIL_TIMEOUT", "600")
     try:
         return timedelta(seconds=max(1, int(named)))
@@ -75,12 +75,12 @@ def timeout() -> timedelta:
 
 def shut_down() -> None:
     if not is_single_process():
-        gc.collect()  # NCCL waits for every captured step that holds exchanges of its
+        gc.collect()  # captured steps hold collectives of the group, and NCCL waits for them
         dist.destroy_process_group()
 
 
 def select_gpu() -> None:
-    """Every process of a machine takes a GPU of its own."""
+    """Every rank of a machine takes a GPU of its own."""
     if is_single_process():
         return
     own, count = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
@@ -92,10 +92,10 @@ def select_gpu() -> None:
     torch.cuda.set_device(own)
 
 
-# -- who speaks ------------------------------------------------------------------------------------------------------
+# -- which rank prints ------------------------------------------------------------------------------------------------------
 @contextmanager
 def print_on_rank_zero_only() -> Iterator[None]:
-    """What all processes would print alike is printed by process 0 alone."""
+    """What all ranks would print is printed by rank 0 alone."""
     if is_rank_zero():
         yield
         return
@@ -108,27 +108,27 @@ def print_on_rank_zero_only() -> Iterator[None]:
 
 
 def is_reporter(refusal: str | None = None) -> bool:
-    """Whether it is for this process to say why the job ends: the first if it can, else whoever asks first.
+    """Whether this rank is the one to say why the job ends: rank 0 if it can, else the first that asks.
 
-    A refusal is what the user can put right: the other processes then end with it too.
+    A refusal is what the user can put right: the other ranks then end with it too.
     """
     if _board is None:
         return True
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it is ending already
-    with contextlib.suppress(RuntimeError):  # torchrun itself is gone, and the board with it
+    with contextlib.suppress(RuntimeError):  # torchrun itself is gone, and the store with it
         if refusal is not None and not _board.check(["refusal"]):
             _board.set("refusal", refusal)
         if not is_rank_zero():
-            with contextlib.suppress(RuntimeError):  # it takes too long: the first process has no reason to speak
+            with contextlib.suppress(RuntimeError):  # it takes too long: rank 0 has nothing to report
                 _board.wait(["spoken"], timedelta(seconds=2))
         return _board.add("spoken", 1) == 1
     return os.environ.get("LOCAL_RANK", "0") == "0"
 
 
-# -- how they end ----------------------------------------------------------------------------------------------------
+# -- how ranks exit ----------------------------------------------------------------------------------------------------
 @contextmanager
 def contact() -> Iterator[None]:
-    """Around everything that needs the other processes."""
+    """Around every collective: a failure becomes LostContact, or another rank's refusal."""
     try:
         yield
     except RuntimeError as error:  # of gloo, NCCL and the store alike
@@ -138,14 +138,14 @@ def contact() -> Iterator[None]:
 
 
 def _told_to_stop(number: int, frame: FrameType | None) -> None:
-    """torchrun ends the whole job when one process has failed."""
+    """SIGTERM: torchrun ends the whole job when one rank has failed."""
     if isinstance(sys.exc_info()[1], (UserError, LostContact)):
         return  # it is about to end
     raise lost("was told to stop, as when another one has failed")
 
 
 def lost(what: str) -> Exception:
-    """Why this process cannot go on: another one's refusal, if there was one."""
+    """Why this rank cannot go on: another one's refusal, if there was one."""
     if _board is not None:
         with contextlib.suppress(RuntimeError):
             if _board.check(["refusal"]):
@@ -160,7 +160,7 @@ def _cause(error: Exception) -> str:
 
 
 def exit_process(code: int) -> NoReturn:
-    """Leave at once where others may be waiting: taking a group apart can hang when one of its processes is gone."""
+    """Exit at once in a process group: tearing it down can hang when one of its ranks is gone."""
     if is_single_process():
         sys.exit(code)
     sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""Batch normalisation with the statistics of the whole step, when several processes encode a share of it each."""
+"""Batch normalisation with the statistics of the whole step, of which every rank encodes a shard."""
 
 from __future__ import annotations
 

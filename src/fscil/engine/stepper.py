@@ -106,7 +106,7 @@ class Stepper:
                     self._counted_step()
             except RuntimeError as error:
                 failure = str(error)
-            # of several processes all replay, or none: NCCL's exchanges must be captured everywhere or nowhere
+            # all ranks replay, or none: NCCL's collectives must be captured everywhere or nowhere
             if failures := [each for each in distributed.all_gather_objects(failure) if each is not None]:
                 warnings.warn(
                     f"{self.stage.name}: the step could not be captured, going on without: {failures[0]}", stacklevel=2

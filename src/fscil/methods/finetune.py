@@ -50,20 +50,13 @@ class Finetune(Method):
         name = f"finetune-{session.classes[0]}"
         torch.manual_seed(seed_for(engine.seed, name))
         model.add_rows(torch.randn(len(session.classes), model.encoder.dim) * 1e-3)
+        augmentation = build_augmentation(settings, "basic", model)
         model.train()
         train(
             engine,
             name,
             model,
-            Batches(
-                session,
-                len(session.labels),
-                settings.session_epochs,
-                build_augmentation(settings, "basic", model),
-                seed=lambda epoch: seed_for(engine.seed, name, epoch),
-                segment_bytes=engine.segment_bytes,
-                merge=True,
-            ),
+            Batches(session, len(session.labels), settings.session_epochs, augmentation, engine, name, merge=True),
             forward=lambda images: COSINE.forward(model, images),
             loss=lambda embeddings, batch: COSINE.loss(model, embeddings, batch),
             groups=[ParameterGroup(list(model.parameters()), settings.session_lr)],

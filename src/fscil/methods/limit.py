@@ -70,7 +70,7 @@ class LimitSettings(EmbeddingSettings, PretrainSettings):
     )
     encoder_lr: float = setting(
         0.0,
-        "learning rate of the encoder, 2e-4 in the paper; 0 fixes it: whitened embeddings stay so, and are computed once",
+        "learning rate of the encoder, 2e-4 in the paper; 0 fixes it, so that embeddings stay whitened",
         least=0,
     )
     rows_lr: float = setting(2e-4, "learning rate of the rows", origin="the paper's", least=0)

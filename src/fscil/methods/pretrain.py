@@ -142,8 +142,8 @@ def fit(
         settings.batch,
         epochs,
         build_augmentation(settings, settings.augmentation, model),
-        seed=lambda epoch: seed_for(engine.seed, name, epoch),
-        segment_bytes=engine.segment_bytes,
+        engine,
+        name,
     )
     model.train()
     train(

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from fscil import augment, distributed
 from fscil.benchmark import Session
-from fscil.engine import Engine, Stage
+from fscil.engine import Engine, Stage, seed_for
 from fscil.engine.schedule import Schedule
 from fscil.engine.stage import Batch, ParameterGroup, steps_at_once
 from fscil.images import pixels, prefetch, to_device
@@ -103,9 +103,12 @@ class Batches:
     batch: int  # smaller sessions are one batch
     epochs: int
     augmentation: augment.Augment
-    seed: Callable[[int], int]  # epoch -> seed
-    segment_bytes: int
+    engine: Engine
+    name: str  # of the stage; seeds depend on it
     merge: bool = False
+
+    def seed(self, epoch: int) -> int:
+        return seed_for(self.engine.seed, self.name, epoch)
 
     @property
     def step_images(self) -> int:
@@ -122,7 +125,7 @@ class Batches:
     @property
     def segment_steps(self) -> int:
         step_bytes = self.step_images * self.session.images.shape[1:].numel()
-        return steps_at_once(self.steps if self.merge else self.steps_of_epoch, step_bytes, self.segment_bytes)
+        return steps_at_once(self.steps if self.merge else self.steps_of_epoch, step_bytes, self.engine.segment_bytes)
 
     @property
     def segments(self) -> int:

@@ -1,0 +1,201 @@
+"""Saved models: a new process predicts what the run predicted, whatever the method; and names for people's images."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from rich.console import Console
+
+import fscil
+from fscil import datasets, methods, runs
+from fscil.config import overrides_of, resolve
+from fscil.datasets.decode import decode
+from fscil.engine.checkpoint import load_tensors, save_tensors
+from fscil.errors import UserError
+
+SHORT = [
+    "epochs=1", "batch=64", "lr=0.05", "meta_steps=4", "fake_way=1", "fake_shot=2", "fake_queries=1", "session_epochs=2"
+]  # fmt: skip
+SMALL = {"digits": [], "glyphs": ["images_per_class=8", "test_images_per_class=4"]}
+
+# in a new process: every model under the first argument against its run's own predictions, from eight threads too
+CHECK = """
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import fscil
+from fscil import datasets
+from fscil.config import read_config
+from safetensors.torch import load_file
+
+for run in sorted(Path(sys.argv[1]).iterdir()):
+    config = read_config(run / "config.toml")
+    benchmark = datasets.get(config.benchmark).load(config.dataset_options(), None)
+    model = fscil.load(run / "model")
+    kept = load_file(run / "predictions.safetensors")["predictions"][-1]
+    expected = [benchmark.class_names[label] for label in kept]
+    with ThreadPoolExecutor(8) as pool:
+        for found in pool.map(lambda _: model.predict(benchmark.test_images), range(8)):
+            assert found == expected, run
+    print(run.name, len(expected))
+"""
+
+
+@pytest.mark.parametrize("benchmark", ["digits", "glyphs"])
+def test_a_new_process_predicts_what_the_run_predicted(benchmark: str, tmp_path: Path) -> None:
+    for name in methods.names():
+        config = resolve(name, benchmark, overrides_of(name, benchmark, [*SHORT, *SMALL[benchmark]]))
+        environment = runs.RunEnvironment(torch.device("cpu"), tmp_path / name)
+        runs.start(config, environment, Console(quiet=True))
+    source = Path(fscil.__file__).parents[1]
+    settings = {**os.environ, "PYTHONPATH": str(source), "OMP_NUM_THREADS": str(torch.get_num_threads())}
+    done = subprocess.run(
+        [sys.executable, "-c", CHECK, str(tmp_path)], env=settings, capture_output=True, text=True, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    assert [line.split()[0] for line in done.stdout.splitlines()] == methods.names()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of LIMIT on digits: calibrated, whitened, with a margin."""
+    path = tmp_path_factory.mktemp("model") / "run"
+    config = resolve("limit", "digits", overrides_of("limit", "digits", SHORT))
+    runs.start(config, runs.RunEnvironment(torch.device("cpu"), path), Console(quiet=True))
+    return path
+
+
+@pytest.fixture(scope="module")
+def images() -> torch.Tensor:
+    dataset = datasets.get("digits")
+    return dataset.load(dataset.options(), None).test_images[::40]
+
+
+def test_names_and_probabilities(folder: Path, images: torch.Tensor) -> None:
+    model = fscil.load(folder)  # a run folder will do
+    assert model.class_names == [str(digit) for digit in range(10)]
+    probabilities = model.predict_proba(images)
+    assert (probabilities.shape, probabilities.dtype) == ((len(images), 10), np.float32)
+    assert np.allclose(probabilities.sum(1), 1, atol=1e-5)
+    assert model.predict(images) == [model.class_names[label] for label in probabilities.argmax(1)]
+    assert model.embed(images).shape == (len(images), 64)
+    assert model.predict([]) == []
+
+
+def test_an_image_may_come_in_any_form(folder: Path, images: torch.Tensor, tmp_path: Path) -> None:
+    model = fscil.load(folder / "model")
+    array = images[0].permute(1, 2, 0).numpy()
+    Image.fromarray(array).save(tmp_path / "digit.png")
+    forms: list[Any] = [
+        tmp_path / "digit.png", str(tmp_path / "digit.png"), Image.fromarray(array), array, images[0], images[0].numpy()
+    ]  # fmt: skip
+    expected = model.predict_proba(images[:1])
+    for form in forms:
+        assert np.array_equal(model.predict_proba(form), expected)
+    assert np.allclose(model.predict_proba(forms), expected, atol=1e-5)
+    large = Image.fromarray(array).resize((90, 60))
+    large.save(tmp_path / "large.png")
+    stored = torch.from_numpy(decode((tmp_path / "large.png").read_bytes(), 32, "large")).permute(2, 0, 1)
+    assert np.array_equal(model.predict_proba(large), model.predict_proba(stored))
+
+
+@pytest.mark.parametrize(
+    ("image", "message"),
+    [
+        ("nowhere.jpg", r"nowhere\.jpg cannot be read"),
+        (3.5, "is a float; give a path"),
+        (np.zeros((4, 4, 3)), "array float64"),
+        (np.zeros((5, 7), np.int64), "array int64"),
+    ],
+)
+def test_what_is_no_image_is_refused(folder: Path, image: Any, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        fscil.load(folder).predict([image])
+
+
+def test_threads_agree_while_they_predict_one_image_each(folder: Path, images: torch.Tensor) -> None:
+    alone = [fscil.load(folder).predict_proba(image) for image in images]
+    model = fscil.load(folder)  # has kept nothing yet
+    with ThreadPoolExecutor(8) as pool:
+        together = list(pool.map(model.predict_proba, images))
+    assert all(np.array_equal(a, b) for a, b in zip(alone, together, strict=True))
+
+
+def test_rows_can_be_taken_away_and_added_again(folder: Path, images: torch.Tensor) -> None:
+    model = fscil.load(folder).model
+    before, row = model(images), model.rows[6].clone()
+    model.remove_rows([6])
+    assert model(images).shape == (len(images), 9)
+    assert model.base.tolist() == [True] * 4 + [False] * 5
+    model.add_rows(row[None])
+    again = model(images)
+    assert torch.allclose(again, before[:, [0, 1, 2, 3, 4, 5, 7, 8, 9, 6]], atol=1e-4)
+
+
+@pytest.mark.parametrize("settings", [[], ["logits=inner", "mirror=true"]], ids=["cosine", "inner, mirrored"])
+def test_torch_export_takes_a_model(settings: list[str], images: torch.Tensor, tmp_path: Path) -> None:
+    config = resolve("limit", "digits", [*overrides_of("limit", "digits", SHORT), *settings])
+    runs.start(config, runs.RunEnvironment(torch.device("cpu"), tmp_path / "run"), Console(quiet=True))
+    model = fscil.load(tmp_path / "run").model
+    batch = torch.export.Dim("batch", min=2, max=256)
+    with torch.no_grad():
+        program = torch.export.export(model, (images[:5],), dynamic_shapes=({0: batch},))
+        for n in (2, 7):
+            expected = model(images[:n])
+            assert torch.allclose(program.module()(images[:n]), expected, atol=1e-4 * float(expected.abs().max()))
+
+
+def damage_json(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None]:
+    def damage(model: Path) -> None:
+        facts = json.loads((model / "config.json").read_text())
+        change(facts)
+        (model / "config.json").write_text(json.dumps(facts))
+
+    return damage
+
+
+def fewer_rows(model: Path) -> None:
+    tensors, about = load_tensors(model / "model.safetensors")
+    tensors["rows"] = tensors["rows"][:3]
+    save_tensors(model / "model.safetensors", tensors, about)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda model: (model / "config.json").unlink(), "name a model folder"),
+        (lambda model: (model / "config.json").write_text("{"), "not valid JSON"),
+        (lambda model: (model / "config.json").write_text("[]"), "not a model's configuration"),
+        (damage_json(lambda facts: facts.update(format=99)), "written by a newer fscil"),
+        (damage_json(lambda facts: facts.pop("class_names")), "does not name its classes"),
+        (damage_json(lambda facts: facts["class_names"].pop()), "do not fit together"),
+        (damage_json(lambda facts: facts["model"].pop("mean")), "do not fit together"),
+        (damage_json(lambda facts: facts["model"].update(encoder="resnet19")), "unknown encoder 'resnet19'"),
+        (damage_json(lambda facts: facts["model"].update(calibrator="nobody")), "unknown calibrator 'nobody'"),
+        (lambda model: (model / "model.safetensors").write_bytes(b"\\x80\\x04K\\x01."), "cannot be read"),
+        (fewer_rows, "do not fit together"),
+    ],
+)
+def test_a_damaged_folder_is_refused_in_one_line(
+    folder: Path, tmp_path: Path, damage: Callable[[Path], object], message: str
+) -> None:
+    model = tmp_path / "model"
+    model.mkdir()
+    for file in (folder / "model").iterdir():
+        (model / file.name).write_bytes(file.read_bytes())
+    damage(model)
+    with pytest.raises(UserError, match=message) as refused:
+        fscil.load(model)
+    assert "\n" not in str(refused.value)
