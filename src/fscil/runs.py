@@ -136,7 +136,7 @@ def execute(config: Config, environment: RunEnvironment, console: Console) -> Re
     # a run that finds no data leaves nothing behind
     distributed.broadcast(lambda: write_config(config, folder / "config.toml"))
     for warning in benchmark.warnings:
-        console.print(f"warning: {warning}", highlight=False)
+        console.print(f"warning: {warning}", highlight=False, soft_wrap=True)
     engine = Engine(
         device=environment.device,
         seed=config.seed,

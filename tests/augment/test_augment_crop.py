@@ -68,6 +68,12 @@ def test_random_crop_reaches_every_window_equally_often() -> None:
     assert bool(((counts - n / 9).abs() < four_sigma).all())
 
 
+def test_images_that_are_larger_than_the_crop_are_not_padded() -> None:
+    images = torch.full((200, 3, 9, 9), 7, dtype=torch.uint8)
+    assert (random_pad_crop(images, draws(200), size=8, padding=1) == 7).all()
+    assert (random_pad_crop(images, draws(200), size=9, padding=1) == 0).any()
+
+
 def test_flip_mirrors_the_chosen_images_only() -> None:
     images = noise(5, 6, 8)
     chosen = torch.tensor([True, False, True, True, False])

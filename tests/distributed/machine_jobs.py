@@ -13,20 +13,22 @@ import jobs
 import numpy as np
 import torch
 from filelock import FileLock
-from fscil.methods.cosine_network import CosineNetwork
 from numpy.typing import NDArray
 from PIL import Image
 from rich.console import Console
 from torch import Tensor
 
-from fscil import augment, distributed, encoders, runs
-from fscil.benchmark import Session
+from fscil import augment, distributed, runs
+from fscil.benchmark import Session, digest
 from fscil.config import resolve
 from fscil.datasets import folder as photos
 from fscil.engine import Engine
 from fscil.episodes import EmbeddingTasks, TaskShape
-from fscil.images import Source, StreamedImages
+from fscil.images import Source, StreamedImages, contents
 from fscil.methods import Context, encoder_cache
+from fscil.model import ModelSpec, build
+
+COLOURS = ((0.5, 0.5, 0.5), (0.25, 0.25, 0.25))  # their mean and standard deviation
 
 # what the second machine has other pictures of, under the same names
 OTHER_PICTURES = ("nothing", "the test set", "other trials", "the base session")
@@ -70,8 +72,9 @@ def learn_copies(folder: Path) -> dict[str, str]:
 def wait_for_the_cache(folder: Path) -> list[float]:
     """How long process 0 waits for a lock before the others hear of it; another run holds that for a while."""
     os.environ.update(FSCIL_CACHE=str(folder / "cache"), FSCIL_TIMEOUT="1")
-    context = Context(Engine(console=Console(quiet=True)), (0.5, 0.5, 0.5), (0.25, 0.25, 0.25), "colours")
-    path = folder / "cache" / "encoders" / f"{encoder_cache.key({}, context)}.lock"
+    context, session = Context(Engine(console=Console(quiet=True)), *COLOURS), jobs.session(range(2), 2)
+    own = encoder_cache.key({}, digest(contents(session.images), session.labels), context, "pretrain")
+    path = folder / "cache" / "encoders" / f"{own}.lock"
     path.parent.mkdir(parents=True, exist_ok=True)
     held, waited, take = FileLock(path), [], encoder_cache.take
     if distributed.is_rank_zero():
@@ -84,7 +87,7 @@ def wait_for_the_cache(folder: Path) -> list[float]:
         return take(lock, engine, seconds if len(waited) == 3 else 0)
 
     encoder_cache.take = recorded
-    with encoder_cache.entry({}, context) as entry:
+    with encoder_cache.entry({}, session, context, "pretrain") as entry:
         assert type(entry) is encoder_cache.Entry
     encoder_cache.take = take
     os.environ.update(FSCIL_CACHE="off", FSCIL_TIMEOUT="600")
@@ -111,17 +114,16 @@ def embed_in_shares() -> dict[str, int]:
     Fake tasks are of 3 images of each class, and of 10 pairs of classes with 9 blends of two images each.
     """
     torch.manual_seed(1)
-    encoder = encoders.build("small", (0.5, 0.5, 0.5), (0.25, 0.25, 0.25))
-    network = CosineNetwork(encoder, torch.zeros(5, 8), mirror=True)
+    model = build(ModelSpec("small", 8, 8, *COLOURS, mirror=True), classes=5)
     shape, plain = TaskShape(1, 2, 2, 1, "mixed"), augment.build("none", size=8)
 
     def of_fake_tasks(session: Session) -> Tensor:
-        tasks = EmbeddingTasks(session, shape, plain, network.embed_here, 1)
+        tasks = EmbeddingTasks(session, shape, plain, model.embed_here, 1)
         return torch.cat([tasks.embeddings[:, 0], tasks.pool.flatten(0, 1)])
 
     embed: dict[str, Callable[[Session], Tensor]] = {
-        "encoder": lambda session: encoder.embed(session.images),
-        "network": lambda session: network.embed(session.images),
+        "encoder": lambda session: model.encoder.embed(session.images),
+        "model": lambda session: model.embed(session.images),
         "fake tasks": of_fake_tasks,
     }
     count = {}

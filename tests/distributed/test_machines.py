@@ -46,7 +46,7 @@ def test_who_waits_for_another_run_says_so_before_the_others_give_up(found: Foun
     assert [each["waited"] for each in found] == [[0, 0.5, 0.5], []]
 
 
-@pytest.mark.parametrize(("what", "images"), [("encoder", 35), ("network", 35), ("fake tasks", 15 + 10 * 9 * 2)])
+@pytest.mark.parametrize(("what", "images"), [("encoder", 35), ("model", 35), ("fake tasks", 15 + 10 * 9 * 2)])
 def test_an_image_is_read_by_the_process_that_embeds_it(found: Found, what: str, images: int) -> None:
     assert [each["read"][what] for each in found] == [images // 2, images - images // 2]
 

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -73,7 +74,7 @@ def test_steps_are_those_of_torchs_sgd(make_stage: MakeStage, nesterov: bool) ->
     assert not same(weights(trained), weights(make_stage()))  # and something was learned
 
 
-@pytest.mark.parametrize("every", [0.0, 1e9], ids=["checkpoint per segment", "no checkpoint before the end"])
+@pytest.mark.parametrize("every", [0.0, 1e9], ids=["checkpoint per segment", "no checkpoint"])
 @pytest.mark.parametrize("at", range(SEGMENTS))
 def test_interrupted_and_resumed_equals_uninterrupted(
     make_stage: MakeStage, make_engine: MakeEngine, at: int, every: float
@@ -88,10 +89,14 @@ def test_interrupted_and_resumed_equals_uninterrupted(
     engine.train(resumed)
 
     assert same(weights(resumed), weights(in_one_go))
-    final, about = load_tensors(engine.checkpoint_path("practice") or Path())
-    expected, _ = load_tensors(make_engine("whole").checkpoint_path("practice") or Path())
-    assert about["segments_done"] == SEGMENTS
-    assert same(final, expected)  # the momentum as well
+    path = engine.checkpoint_path("practice") or Path()
+    if every:
+        assert not path.exists()  # none was due
+    else:
+        final, about = load_tensors(path)
+        expected, _ = load_tensors(make_engine("whole").checkpoint_path("practice") or Path())
+        assert about["segments_done"] == SEGMENTS
+        assert same(final, expected)  # the momentum as well
     assert [line["segment"] for line in metrics(engine)] == [1, 2, 3, 4, 5]
     losses = [line["loss"] for line in metrics(make_engine("whole"))]
     assert [line["loss"] for line in metrics(engine)] == losses
@@ -148,6 +153,44 @@ def test_a_scope_changes_names_but_no_numbers(make_stage: MakeStage, make_engine
     engine.train(scoped)
     assert same(weights(plain), weights(scoped))
     assert list(engine.seconds) == ["trial-3-practice"]
+
+
+def test_stages_of_a_run_need_names_of_their_own(make_stage: MakeStage, make_engine: MakeEngine) -> None:
+    """Or the second would be taken for the first, finished."""
+    engine = make_engine()
+    engine.train(make_stage())
+    with pytest.raises(ValueError, match="'practice' was trained already"):
+        engine.train(make_stage())
+    engine.train(make_stage(name="more"))
+    engine.scope = "trial-1-"
+    engine.train(make_stage())
+    assert list(engine.seconds) == ["practice", "more", "trial-1-practice"]
+
+
+def test_checkpoints_come_when_they_are_due_and_go_when_they_are_superfluous(make_engine: MakeEngine) -> None:
+    engine, patient, homeless = make_engine(), make_engine(checkpoint_seconds=1e9), Engine(checkpoint_seconds=0.0)
+    assert [each.checkpoint_due() for each in (engine, patient, homeless)] == [True, False, False]
+    for number, name in enumerate(("first", "second", "third")):
+        for each in (engine, homeless):
+            each.save_checkpoint(name, {"x": torch.tensor(number)}, {"number": number})
+    tensors, about = make_engine().load_checkpoint("second") or ({}, {})
+    assert (int(tensors["x"]), about) == (1, {"number": 1})
+    engine.drop_checkpoints("second")
+    assert [make_engine().load_checkpoint(name) is None for name in ("first", "second", "third")] == [True, False, True]
+    homeless.drop_checkpoints()
+    assert homeless.load_checkpoint("first") is homeless.checkpoint_path("first") is None
+
+
+def test_a_checkpoint_puts_off_the_next(make_engine: MakeEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Mock(return_value=100.0)
+    monkeypatch.setattr("fscil.engine.engine.time.perf_counter", clock)
+    engine = make_engine(checkpoint_seconds=20.0)
+    due = []
+    for clock.return_value in (110.0, 120.0, 139.0, 140.0):
+        due.append(engine.checkpoint_due())
+        if due[-1]:
+            engine.save_checkpoint("practice", {}, {})
+    assert due == [False, True, False, True]
 
 
 def test_seeds_decide_about_dropout(make_stage: MakeStage) -> None:
@@ -218,15 +261,14 @@ def test_a_corrupt_checkpoint_is_a_clear_error(make_stage: MakeStage, make_engin
 
 
 def test_a_checkpoint_of_something_else_is_a_clear_error(make_stage: MakeStage, make_engine: MakeEngine) -> None:
-    engine = make_engine()
-    path = engine.checkpoint_path("practice") or Path()
+    path = make_engine().checkpoint_path("practice") or Path()
     for tensors, about in (
         ({"module.other": torch.zeros(2)}, {"segments_done": 5, "seconds": 1.0, "captured": False}),
         ({}, {}),
     ):
         save_tensors(path, tensors, about)
         with pytest.raises(UserError, match="no checkpoint of this practice stage; delete it"):
-            engine.train(make_stage())
+            make_engine().train(make_stage())
 
 
 def test_a_file_that_is_no_folder_is_a_clear_error(make_stage: MakeStage, tmp_path: Path) -> None:

@@ -34,9 +34,9 @@ class Log:
 def test_an_hour_is_a_line_a_minute() -> None:
     lines = Log().train(*[12.0] * 300)
     first, *between, last = lines
-    assert first == "pretrain 1 of 300, about 59 min 48 s left"
-    assert between[0] == "pretrain 6 of 300 (2 %), loss 0.333, 58 min 48 s left"
-    assert between[-1] == "pretrain 296 of 300 (98 %), loss 0.007, 48 s left"
+    assert first == "pretrain 2 of 300, about 59 min 36 s left"
+    assert between[0] == "pretrain 7 of 300 (2 %), loss 0.286, 58 min 36 s left"
+    assert between[-1] == "pretrain 297 of 300 (99 %), loss 0.007, 36 s left"
     assert len(between) == 59
     assert last == "pretrain took 1 h 0 min, loss 0.007"
 
@@ -44,6 +44,8 @@ def test_an_hour_is_a_line_a_minute() -> None:
 def test_an_estimate_waits_for_five_seconds_of_work_and_leaves_out_the_slow_start() -> None:
     lines = Log().train(4.0, *[0.5] * 200)
     assert lines[0] == "pretrain 3 of 201, about 1 min 39 s left"
+    lines = Log().train(9.0, *[0.5] * 200)  # capturing a step takes longer than thousands of them
+    assert lines[0] == "pretrain 2 of 201, about 1 min 40 s left"
 
 
 @pytest.mark.parametrize(("seconds", "count"), [([0.1] * 40, 0), ([30.0], 0), ([1.0] * 55, 1), ([20.0, 20.0, 19.0], 1)])

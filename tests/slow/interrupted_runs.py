@@ -49,6 +49,7 @@ class RunFolder:
         )
         assert told == expected  # no line is missing, none is there twice
         assert not list(self.path.rglob(".*.part"))
+        assert not (self.path / "checkpoint").exists()
 
 
 def signal_when(process: subprocess.Popen[str], ready: Callable[[], bool], number: signal.Signals) -> None:

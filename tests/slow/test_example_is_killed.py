@@ -6,9 +6,12 @@ import signal
 import subprocess
 from pathlib import Path
 
+import pytest
 from interrupted_runs import RunFolder, signal_when
 
 import example_package as example
+
+pytestmark = pytest.mark.slow
 
 
 def test_kills_leave_no_trace_in_a_method_with_memory_and_teacher(tmp_path: Path) -> None:

@@ -33,7 +33,9 @@ def pad_crop(images: Tensor, top: Tensor, left: Tensor, *, size: int, padding: i
 
 
 def random_pad_crop(images: Tensor, draws: Draws, *, size: int, padding: int) -> Tensor:
+    """Images that are larger than the crop have room for it, and are not padded."""
     height, width = images.shape[-2:]
+    padding = padding if min(height, width) <= size else 0
     top = draws.integers(height + 2 * padding - size + 1)
     left = draws.integers(width + 2 * padding - size + 1)
     return pad_crop(images, to_device(top, images.device), to_device(left, images.device), size=size, padding=padding)

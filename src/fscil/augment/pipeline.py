@@ -35,8 +35,9 @@ def build(
     - "autoaug" is crop, flip, AutoAugment by policy and a hole of cutout pixels a side, the paper's AutoAug. The
       arguments policy and cutout matter to it alone.
 
-    The crop "pad" pads with black by an eighth of size and takes a random window; "resized" takes a random part of 8 to
-    100 percent of the area at 3:4 to 4:3 and resizes it. After the first call nothing makes the host wait for CUDA.
+    The crop "pad" takes a random window, of images of this very size after padding them with black by an eighth of it;
+    "resized" takes a random part of 8 to 100 percent of the area at 3:4 to 4:3 and resizes it. After the first call
+    nothing makes the host wait for CUDA.
     """
     _check("augmentation", augmentation, AUGMENTATIONS)
     _check("crop", crop, CROPS)

@@ -113,7 +113,7 @@ def poll(done: Callable[[], bool]) -> None:
         time.sleep(0.001)
 
 
-# -- what rank 0 knows --------------------------------------------------------------------------------------------
+# -- what rank 0 knows -----------------------------------------------------------------------------------------------
 def broadcast(function: Callable[[], T]) -> T:
     """The function is called on rank 0 alone, and its result or its UserError is every rank's."""
     if is_single_process():

@@ -65,7 +65,7 @@ def initialise(meeting: str = "env://", least: int = 2) -> None:
 
 
 def timeout() -> timedelta:
-    """How long to wait for other ranks. One that dies is noticed at once, by its closed connection; this is for hangs."""
+    """How long to wait for other ranks that hang; one that dies is noticed at once, by its closed connection."""
     named = os.environ.get("FSCIL_TIMEOUT", "600")
     try:
         return timedelta(seconds=max(1, int(named)))
@@ -92,7 +92,7 @@ def select_gpu() -> None:
     torch.cuda.set_device(own)
 
 
-# -- which rank prints ------------------------------------------------------------------------------------------------------
+# -- which rank prints -----------------------------------------------------------------------------------------------
 @contextmanager
 def print_on_rank_zero_only() -> Iterator[None]:
     """What all ranks would print is printed by rank 0 alone."""
@@ -125,7 +125,7 @@ def is_reporter(refusal: str | None = None) -> bool:
     return os.environ.get("LOCAL_RANK", "0") == "0"
 
 
-# -- how ranks exit ----------------------------------------------------------------------------------------------------
+# -- how ranks exit --------------------------------------------------------------------------------------------------
 @contextmanager
 def contact() -> Iterator[None]:
     """Around every collective: a failure becomes LostContact, or another rank's refusal."""

@@ -95,7 +95,9 @@ class Lines:
             return  # end() has the last word
         pace = self._seconds_per_segment(done, now)
         if not self.announced:
-            if now - self.started >= ENOUGH_WORK:
+            # the first segment bears the cost of starting, such as capturing a step: it says little unless it is long
+            only_first = self.first_done is None or done == self.first_done[0]
+            if now - self.started >= (BETWEEN_LINES if only_first else ENOUGH_WORK):
                 self._announce(done, pace)
         elif now - self.last_line >= BETWEEN_LINES:
             percent = 100 * done // self.total

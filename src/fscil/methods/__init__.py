@@ -7,6 +7,7 @@ from importlib.metadata import entry_points
 from fscil.methods.decoupled_cosine import DecoupledCosine
 from fscil.methods.finetune import Finetune
 from fscil.methods.limit import Limit
+from fscil.methods.memory import Memory
 from fscil.methods.method import Context, Method
 from fscil.naming import choose
 
@@ -26,4 +27,4 @@ def get(name: str) -> type[Method]:
     return point.load()
 
 
-__all__ = ["METHODS", "Context", "Method", "get", "names"]
+__all__ = ["METHODS", "Context", "Memory", "Method", "get", "names"]
