@@ -63,7 +63,7 @@ def test_limit_paper_is_the_paper() -> None:
         (("limit", "digits", ["epochs"]), "write key=value"),
         (("limit", "digits", ["=3"]), "write key=value"),
         (("limit", "digits", ["epochs=x"]), "epochs=x is not an int"),
-        (("limit", "digits", ["bn=on"]), "unknown value for bn 'on'"),
+        (("limit", "digits", ["rows=on"]), "unknown value for rows 'on'"),
         (("limit", "digits", ["validation=yes"]), "unknown value for validation"),
         (("limit", "digits", ["trial=x"]), "trial=x is not an int"),
     ],

@@ -84,7 +84,7 @@ class Model(nn.Module):
         )
 
     def forward(self, images: Tensor) -> Tensor:
-        """Logits of one batch, all of it at once; this is what torch.export takes."""
+        """Logits of one batch, all of it at once, without gradients; this is what torch.export takes."""
         embeddings = self._raise(self.encoder(images))
         if self.mirror:
             embeddings = (embeddings + self._raise(self.encoder(images.flip(-1)))) / 2

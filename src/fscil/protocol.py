@@ -87,7 +87,7 @@ def learn_base(method: Method, benchmark: Benchmark) -> None:
     """From its checkpoint, if there is one; that replaces the checkpoints of its stages."""
     held = method.engine.load_checkpoint(BASE)
     if held is not None:
-        take_up(method, *held)
+        take_up(method, BASE, *held)
         return
     method.learn_base(benchmark.sessions[0])
     method.memory.check(benchmark.seen(0))
@@ -115,7 +115,7 @@ def resume_sessions(method: Method) -> tuple[dict[int, Tensor], int | None, int]
         current, done = int(about["trial"]), int(about["sessions_done"])
     except (KeyError, ValueError) as error:
         raise not_ours(method, SESSIONS) from error
-    take_up(method, tensors, about)
+    take_up(method, SESSIONS, tensors, about)
     return found, current, done
 
 
@@ -128,13 +128,13 @@ def facts(method: Method) -> dict[str, Any]:
     return {"model": dataclasses.asdict(method.model.spec), "seconds": engine.seconds, "captured": engine.captured}
 
 
-def take_up(method: Method, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
+def take_up(method: Method, name: str, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
     try:
         method.load_state(ModelSpec.from_json(about["model"]), tensors)
         method.engine.seconds.update(about["seconds"])
         method.engine.captured[:] = about["captured"]
     except (KeyError, TypeError, RuntimeError) as error:
-        raise not_ours(method, BASE) from error
+        raise not_ours(method, name) from error
 
 
 def not_ours(method: Method, name: str) -> UserError:

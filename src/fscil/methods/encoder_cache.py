@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
@@ -51,6 +52,12 @@ def code_version() -> str:
         f for part in CODE for f in ([package / part] if part.endswith(".py") else (package / part).rglob("*.py"))
     )
     return hashlib.sha256(b"".join(f.read_bytes() for f in files)).hexdigest()[:16]
+
+
+def source_digest(*objects: Callable[..., object]) -> str:
+    """Of the files that define them: in another version they may train another encoder."""
+    files = sorted({inspect.getsourcefile(each) or "" for each in objects})
+    return hashlib.sha256(b"".join(Path(file).read_bytes() for file in files if file)).hexdigest()[:16]
 
 
 def key(facts: Mapping[str, Any], session_digest: str, context: Context, name: str) -> str:

@@ -86,5 +86,5 @@ class Memory:
         return {"memory.images": self.images, "memory.labels": self.labels}
 
     def load_state(self, tensors: dict[str, Tensor], device: torch.device) -> None:
-        self.images = tensors["memory.images"].to(device)
-        self.labels = tensors["memory.labels"].to(device)
+        self.images = tensors["memory.images"].to(device, copy=True)
+        self.labels = tensors["memory.labels"].to(device, copy=True)

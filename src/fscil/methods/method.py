@@ -77,7 +77,8 @@ class Method(ABC):
     def load_state(self, spec: ModelSpec, tensors: Mapping[str, Tensor]) -> None:
         """Take up a state, also in a new object."""
         device, kept = self.engine.device, dict(tensors)
-        self.tensors = {name[8:]: kept.pop(name).to(device) for name in tensors if name.startswith("tensors.")}
+        more = [name for name in tensors if name.startswith("tensors.")]
+        self.tensors = {name.removeprefix("tensors."): kept.pop(name).to(device, copy=True) for name in more}
         self.memory.load_state({name: kept.pop(name) for name in tensors if name.startswith("memory.")}, device)
         self.model = models.build(spec, len(kept["rows"]))
         self.model.load_state_dict(kept)

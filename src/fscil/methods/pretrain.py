@@ -96,7 +96,14 @@ def pretrain(
         fit(model, session, settings, context, name, objective)
         return model.eval()
     own = {f.name: getattr(settings, f.name) for f in dataclasses.fields(PretrainSettings) if f.name != "recipe"}
-    facts = {**own, "weights": model.spec.weights, "input_size": model.spec.input_size, "objective": objective.name}
+    facts = {
+        **own,
+        "weights": model.spec.weights.split()[-1],  # its checksum, wherever the file lies
+        "input_size": model.spec.input_size,
+        "objective": objective.name,
+        # these may be another package's
+        "code": encoder_cache.source_digest(type(model.encoder.backbone), objective.forward, objective.loss),
+    }
     with encoder_cache.entry(facts, session, context, name) as cached:
         if not cached.load(model):
             fit(model, session, settings, context, name, objective)
