@@ -66,6 +66,8 @@ def test_limit_paper_is_the_paper() -> None:
         (("limit", "digits", ["rows=on"]), "unknown value for rows 'on'"),
         (("limit", "digits", ["validation=yes"]), "unknown value for validation"),
         (("limit", "digits", ["trial=x"]), "trial=x is not an int"),
+        (("limit", "digits", ["encoder=resnet19"]), "unknown encoder 'resnet19': did you mean 'resnet18'"),
+        (("limit", "digits", ["calibrator=transfomer"]), "unknown calibrator 'transfomer': did you mean 'transformer'"),
     ],
 )
 def test_what_is_wrong_is_said(arguments: tuple[str, str, list[str]], message: str) -> None:

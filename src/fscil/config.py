@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fscil import datasets, methods, recipes
+from fscil import calibrators, datasets, encoders, methods, recipes
 from fscil.errors import UserError
 from fscil.layers import RunSettings, dataset_defaults, known_settings, presets, read_preset
 from fscil.naming import choose
@@ -101,6 +101,9 @@ def resolve(preset: str, benchmark: str, overrides: Sequence[str] = (), seed: in
         sources.update(dict.fromkeys(own, source))
         if pretrains and (other := other_length(own)) and values[other]:
             values[other], sources[other] = 0, source
+    for key, listed in {"encoder": encoders.names, "calibrator": calibrators.names}.items():
+        if key in known:
+            choose(values[key], listed(), key)
     if pretrains and not (values["epochs"] or values["steps"]):
         raise UserError("epochs=0 and steps=0 leave nothing to pre-train with; give one of them")
     complete = {section: {key: values[key] for key in defaults} for section, defaults in sections.items()}

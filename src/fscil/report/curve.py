@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from fscil.errors import UserError
 from fscil.files import write_atomically
-from fscil.labels import labels, repetitions
+from fscil.labels import labels, name_of, repetitions
 from fscil.report import figures
 from fscil.results import Result
 from fscil.tables import published_row
@@ -23,18 +23,22 @@ def write_curve(results: Sequence[Result], path: Path) -> Path:
     """Write the session curve of the results (of one benchmark) as a PNG file."""
     if not results:
         raise UserError("no results to draw; name at least one run folder")
-    write_atomically(path, figures.png(curve_figure(results)))
+    write_atomically(path, figures.png(curve_figure(results, stands_alone=True)))
     return Path(path)
 
 
-def curve_figure(results: Sequence[Result]) -> Figure:
-    """One line per method with a band of one standard deviation over its seeds; the paper's row dashed."""
+def curve_figure(results: Sequence[Result], stands_alone: bool = False) -> Figure:
+    """One line per method with a band of one standard deviation over its seeds; the paper's row dashed.
+
+    Where the picture stands alone, its legend spells out what is a footnote in a report.
+    """
     with figures.style():
         figure, axes = session_axes(results, "accuracy over all seen classes (%)")
         paper_shown = set()
         groups = repetitions(results)
         for position, (group, label) in enumerate(zip(groups, labels(groups).each, strict=True)):
-            draw_band(axes, [r.accuracy for r in group], label.text, figures.colour(position))
+            text = f"{name_of(group[0])}: {label.footnote}" if stands_alone and label.footnote else label.text
+            draw_band(axes, [r.accuracy for r in group], text, figures.colour(position))
             row = published_row(group[0])
             if row and row not in paper_shown:  # presets of one method share the paper's row
                 paper_shown.add(row)
@@ -84,7 +88,8 @@ def start_at_zero_or_say_so(axes: Axes) -> None:
 
 
 def legend_below(figure: Figure) -> None:
-    figure.legend(loc="outside lower center", ncols=2, fontsize=8)
+    _, names = figure.axes[0].get_legend_handles_labels()
+    figure.legend(loc="outside lower center", ncols=1 if max(map(len, names)) > 40 else 2, fontsize=8)
 
 
 def draw_band(axes: Axes, curves: Sequence[Sequence[float]], label: str, colour: str) -> None:
