@@ -59,7 +59,7 @@ def test_show_config_explains_and_runs_nothing(fscil: Fscil, tiny_dataset: str, 
     shown = tomllib.loads(found.out)
     assert (shown["preset"], shown["method"], shown["seed"]) == ("limit-paper", "limit", 4)
     assert shown["settings"] == resolve("limit-paper", "cifar100", ["epochs=7"]).settings
-    assert "epochs = 7  # in place of 300: the paper's" in found.out
+    assert "epochs = 7  # typed; default 300, the paper's." in found.out
     assert not list(tmp_path.iterdir())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.metadata import EntryPoint
 
 import pytest
 from typer.testing import CliRunner
@@ -23,7 +24,7 @@ def listed(*arguments: str) -> dict[str, str]:
 def test_methods_and_presets_with_a_line_each() -> None:
     lines = listed("methods")
     assert set(methods.names()) < set(lines)
-    assert lines["decoupled-cosine"].startswith("pre-train, fix the encoder")  # without its own name before
+    assert lines["decoupled-cosine"] == "Class means and cosine on a fixed encoder: the yardstick"
     assert "to the letter of the paper" in lines["limit-paper"]
     assert lines["limit-paper"].endswith("(preset of limit)")
     assert len(set(lines.values())) == len(lines)
@@ -40,14 +41,11 @@ def test_methods_as_json() -> None:
 
 
 def test_a_method_that_cannot_be_imported_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    def get(name: str) -> type[methods.Method]:
-        if name == "finetune":
-            raise ImportError("no module named 'elsewhere'")
-        return methods.METHODS[name]
-
-    monkeypatch.setattr(methods, "get", get)
+    broken = EntryPoint("broken", "elsewhere:Method", "fscil.methods")
+    monkeypatch.setattr(methods, "entry_points", lambda group, name="broken": [broken] if name == "broken" else [])
     lines = listed("methods")
-    assert lines["finetune"] == "cannot be imported (no module named 'elsewhere')"
+    told = "method 'broken' of elsewhere:Method cannot be imported (No module named 'elsewhere')"
+    assert lines["broken"].startswith(told)
     assert "decoupled-cosine" in lines
 
 

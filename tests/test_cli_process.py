@@ -84,9 +84,8 @@ def test_limit_on_digits_from_the_command_line(tmp_path: Path) -> None:
     result = json.loads(out)
     assert result["classes_per_session"] == [4, 2, 2, 2]
     folder = tmp_path / "run"
-    for file in ("config.toml", "metrics.jsonl", "checkpoint/pretrain.safetensors", "checkpoint/meta-train.safetensors",
-                 "model/config.json", "model/model.safetensors", "model/README.md", "predictions.safetensors",
-                 "result.json", "report.html"):  # fmt: skip
+    for file in ("config.toml", "metrics.jsonl", "model/config.json", "model/model.safetensors", "model/README.md",
+                 "predictions.safetensors", "result.json", "report.html"):  # fmt: skip
         assert (folder / file).stat().st_size > 0
     kept, _ = load_tensors(folder / "predictions.safetensors")
     labels, predictions = kept["labels"].numpy(), kept["predictions"].numpy()

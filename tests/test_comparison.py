@@ -64,7 +64,7 @@ def test_settings_reach_the_methods_that_have_them(run_comparison: Compare) -> N
     [
         (("limit", "limmit"), (), "did you mean 'limit'"),
         (("limit",), ("meta_step=2",), "did you mean 'meta_steps'"),
-        (("limit", "finetune"), ("epochs=0",), "too small"),
+        (("limit", "finetune"), ("batch=0",), "too small"),
     ],
 )
 def test_what_is_wrong_is_said_before_anything_runs(

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from fscil import datasets, recipes
 from fscil.config import Config, check_overrides, overrides_of, presets, read_config, resolve, to_toml
+from fscil.config_layers import known_settings
 from fscil.errors import UserError
-from fscil.layers import known_settings
 
 COMBINATIONS = list(product(presets(), datasets.names()))
 

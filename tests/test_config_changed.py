@@ -8,9 +8,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fscil import datasets, recipes
+from fscil import calibrators, datasets, encoders, recipes
 from fscil.config import Config, presets, read_config, resolve, to_toml
-from fscil.layers import known_settings
+from fscil.config_layers import known_settings
 
 COMBINATIONS = list(product(presets(), datasets.names()))
 
@@ -18,8 +18,9 @@ COMBINATIONS = list(product(presets(), datasets.names()))
 def values_of(key: str, field: Any, hint: Any) -> st.SearchStrategy[str]:
     """Any value that the setting takes, as it might be typed."""
     least = field.metadata.get("least")
-    if key == "recipe":
-        return st.sampled_from(recipes.names())
+    by_name = {"recipe": recipes.names, "encoder": encoders.names, "calibrator": calibrators.names}
+    if key in by_name:
+        return st.sampled_from(by_name[key]())
     if choices := field.metadata.get("choices"):
         return st.sampled_from(choices)
     if hint is bool:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from fscil import datasets, methods
+from fscil.config_layers import known_settings
 from fscil.errors import UserError
-from fscil.layers import known_settings
 from fscil.settings import fields_of, make, setting
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from fscil import calibrators, datasets, encoders, methods, recipes
+from fscil.config_layers import RunSettings, dataset_defaults, known_settings, presets, read_preset
 from fscil.errors import UserError
-from fscil.layers import RunSettings, dataset_defaults, known_settings, presets, read_preset
 from fscil.naming import choose
 from fscil.settings import make, parse
 

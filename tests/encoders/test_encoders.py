@@ -219,7 +219,7 @@ def of_other_packages(monkeypatch: pytest.MonkeyPatch, **values: str) -> None:
 
 def test_other_packages_add_encoders(monkeypatch: pytest.MonkeyPatch) -> None:
     of_other_packages(monkeypatch, mine="fscil.encoders.resnet20:ResNet20", resnet18="fscil.encoders.resnet20:ResNet20")
-    assert encoders.names() == ["resnet20", "resnet18", "mine"]
+    assert encoders.names() == [*encoders.BACKBONES, "mine"]
     assert encoders.build("mine", MEAN, STD).dim == 64
     assert encoders.build("resnet18", MEAN, STD).dim == 512  # a built-in name cannot be taken over
     assert encoders.descriptions()["mine"] == encoders.descriptions()["resnet20"]
@@ -230,7 +230,7 @@ def test_every_encoder_is_described_in_a_line(monkeypatch: pytest.MonkeyPatch) -
         monkeypatch, broken="no_such_package:encoder", bare=f"{__name__}:shapeless", wrong="fscil:__name__"
     )
     lines = encoders.descriptions()
-    assert list(lines) == ["resnet20", "resnet18", "bare", "broken", "wrong"]
+    assert list(lines) == [*encoders.BACKBONES, "bare", "broken", "wrong"]
     assert lines["resnet20"].startswith("64-dimensional embeddings, 271,824 parameters; for small images")
     assert lines["resnet18"].startswith("512-dimensional embeddings, 11,176,512 parameters; for photos")
     assert lines["bare"] == "no description"

@@ -47,7 +47,9 @@ def facts(folder: Path, row: str, seed: int = 1) -> dict[str, Any]:
 
 
 def settings_of(folder: Path, row: str) -> dict[str, Any]:
-    return json.loads((folder / "out" / f"ablation-{row}-seed1" / "model" / "config.json").read_text())["settings"]
+    return json.loads((folder / "out" / f"ablation-{row}-seed1" / "model" / "config.json").read_text())["run"][
+        "settings"
+    ]
 
 
 def test_five_rows_beside_the_papers(run_ablation: Reproduce, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ import json
 import sys
 
 from fscil.cli.common import Json, print_descriptions
+from fscil.errors import UserError
 
 
 def methods(as_json: Json = False) -> None:
@@ -15,12 +16,15 @@ def methods(as_json: Json = False) -> None:
     fscil methods
     fscil methods --json
     """
-    from fscil.layers import presets, read_preset
+    from fscil.config_layers import presets, read_preset
 
     known = {}
     for name in presets():
-        method, preset = read_preset(name)
-        known[name] = {"method": method, "description": preset.get("description") or first_line(method)}
+        try:
+            method, preset = read_preset(name)
+            known[name] = {"method": method, "description": preset.get("description") or first_line(method)}
+        except UserError as error:  # another package that cannot be imported; the other methods are there all the same
+            known[name] = {"method": name, "description": str(error)}
     if as_json:
         print(json.dumps(known))
         return
@@ -32,10 +36,7 @@ def first_line(method: str) -> str:
     """The first line of its class's docstring, or of its module's, without the method's own name before a colon."""
     from fscil.methods import get
 
-    try:
-        found = get(method)
-    except Exception as error:  # another package's import may raise anything; the other methods are there all the same
-        return f"cannot be imported ({error})"
+    found = get(method)
     text = found.__doc__ or sys.modules[found.__module__].__doc__ or ""
     line = next(iter(text.strip().splitlines()), "").rstrip(".")
     name, colon, rest = line.partition(": ")

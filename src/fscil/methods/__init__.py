@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from importlib.metadata import entry_points
 
+from fscil.errors import UserError
 from fscil.methods.decoupled_cosine import DecoupledCosine
 from fscil.methods.finetune import Finetune
 from fscil.methods.limit import Limit
@@ -24,7 +25,14 @@ def get(name: str) -> type[Method]:
         return METHODS[name]
     choose(name, names(), "method")
     (point,) = entry_points(group="fscil.methods", name=name)
-    return point.load()
+    try:
+        found: type[Method] = point.load()
+    except Exception as error:  # whatever another package's import raises, the user must know whose it is
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise UserError(
+            f"method {name!r} of {point.value} cannot be imported ({reason}); reinstall that package"
+        ) from error
+    return found
 
 
 __all__ = ["METHODS", "Context", "Memory", "Method", "get", "names"]
