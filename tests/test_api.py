@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -48,6 +50,29 @@ def test_compare_gives_all_results(tiny_dataset: str, tmp_path: Path) -> None:
         ("limit", 1), ("limit", 2), ("decoupled-cosine", 1), ("decoupled-cosine", 2)
     ]  # fmt: skip
     assert (tmp_path / "report.html").is_file()
+
+
+def test_seeds_may_be_a_number_and_methods_a_list_in_words(tiny_dataset: str, tmp_path: Path) -> None:
+    results = fscil.compare(tiny_dataset, "finetune,decoupled-cosine", seeds=1, out=tmp_path, device="cpu")
+    assert [(result.preset, result.seed) for result in results] == [("finetune", 1), ("decoupled-cosine", 1)]
+
+
+def test_data_that_changed_is_read_again(photo_folder: Callable[..., Path], tmp_path: Path) -> None:
+    photos = photo_folder(classes=4, images=5, size=16)
+    settings = {"path": photos, "size": 16, "base_classes": 3, "way": 1, "shot": 1, "steps": 1, "device": "cpu"}
+    first = fscil.run("decoupled-cosine", "folder", out=tmp_path / "a", **settings)
+    for label in range(4):
+        for i in range(5):
+            photo = photos / f"class{label}" / f"{i}.{('jpg', 'png')[i % 2]}"
+            photo.with_name(f"more-{photo.name}").write_bytes(photo.read_bytes())
+    second = fscil.run("decoupled-cosine", "folder", out=tmp_path / "b", **settings)
+    assert sum(map(sum, second.confusion)) == 2 * sum(map(sum, first.confusion))
+
+
+@pytest.mark.parametrize("seed", [-1, 1.5, "3", True])
+def test_a_seed_is_a_whole_number(tiny_dataset: str, tmp_path: Path, seed: Any) -> None:
+    with pytest.raises(UserError, match="is not a whole number from 0 upwards"):
+        fscil.run("limit", tiny_dataset, out=tmp_path / "run", device="cpu", seed=seed)
 
 
 def test_a_setting_that_nobody_knows_is_refused(tiny_dataset: str, tmp_path: Path) -> None:

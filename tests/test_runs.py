@@ -245,6 +245,23 @@ def test_finish_starts_goes_on_or_reads_but_mixes_nothing(start: Start, tmp_path
         runs.finish(resolve("decoupled-cosine", "tiny", ["epochs=2"]), where(tmp_path / "run"), QUIET)
 
 
+def test_a_checkpoint_of_other_data_or_settings_is_not_taken_up(
+    photo_folder: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    photos = photo_folder(classes=4, images=5, size=16)
+    settings = [f"path={photos}", "size=16", "base_classes=3", "way=1", "shot=1", "epochs=2"]
+    config = resolve("decoupled-cosine", "folder", settings)
+    monkeypatch.setattr(runs, "summarise_run", lambda *_: pytest.fail("killed after its sessions"))
+    with pytest.raises(pytest.fail.Exception):
+        runs.start(config, where(tmp_path / "run"), QUIET)
+    monkeypatch.undo()
+    for label in range(4):
+        (photos / f"class{label}" / "more.jpg").write_bytes((photos / f"class{label}" / "0.jpg").read_bytes())
+    runs.read_dataset.cache_clear()
+    with pytest.raises(UserError, match="is a checkpoint of other settings or other data"):
+        runs.resume(where(tmp_path / "run"), QUIET)
+
+
 def test_trials_repeat_the_sessions_with_other_shots(start: Start, tmp_path: Path) -> None:
     result = start("limit", "trials=3")
     assert [trial["trial"] for trial in result.trials] == [1, 2, 3]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
@@ -9,9 +10,10 @@ from typing import Any
 
 from rich.console import Console
 
-from fscil import runs
+from fscil import distributed, runs
 from fscil.comparison import compare as compare_methods
 from fscil.config import resolve
+from fscil.errors import UserError
 from fscil.results import Result
 
 
@@ -32,8 +34,8 @@ def run(
         method: a method or preset; `fscil methods` lists them
         benchmark: a dataset; `fscil data list` lists them
         seed: decides everything that is random
-        out: the run folder, which then holds model, report and all numbers; by default a new one under runs/. A folder
-            with a finished run of this configuration is read, an interrupted one is gone on with.
+        out: the run folder, which then holds model, report and all numbers; by default a new one under runs/. A
+            finished run of this configuration in it is read, an interrupted one is resumed.
         device: cpu or cuda; by default cuda where there is one
         root: the folder of datasets; by default the environment variable FSCIL_DATA
         quiet: show no progress
@@ -46,9 +48,9 @@ def run(
 
 def compare(
     benchmark: str,
-    methods: Sequence[str] = ("limit", "decoupled-cosine"),
+    methods: str | Sequence[str] = ("limit", "decoupled-cosine"),
     *,
-    seeds: Sequence[int] = (1, 2, 3, 4, 5),
+    seeds: int | Sequence[int] = 5,
     out: str | PathLike[str] = "runs/compare",
     device: str | None = None,
     root: str | PathLike[str] | None = None,
@@ -57,13 +59,19 @@ def compare(
 ) -> list[Result]:
     """Every method with every seed, in that order; finished runs in the folder are read, interrupted ones resumed.
 
-    The folder then also holds a report of the whole comparison. A method ignores settings that only others know.
+    Seeds are a list, or how many from 1. The folder then also holds a report of the whole comparison. A method ignores
+    settings that only others know.
     """
+    named = methods.split(",") if isinstance(methods, str) else methods
+    numbers = range(1, seeds + 1) if isinstance(seeds, int) else seeds
     environment = _environment(Path(out), device, root)
-    return compare_methods(benchmark, methods, seeds, _overrides(settings), environment, _console(quiet)).results
+    return compare_methods(benchmark, named, numbers, _overrides(settings), environment, _console(quiet)).results
 
 
 def _environment(folder: Path, device: str | None, root: str | PathLike[str] | None) -> runs.RunEnvironment:
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1 and distributed.is_single_process():
+        raise UserError("several processes would write the same folder; start them as torchrun -m fscil run ...")
+    runs.read_dataset.cache_clear()  # files may have changed since the last call
     return runs.RunEnvironment(runs.choose_device(device), folder, Path(root) if root is not None else None)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
@@ -14,6 +15,7 @@ from PIL import Image
 from torch import Tensor
 
 from fscil.datasets.decode import decode, decode_image, read_bytes
+from fscil.device import choose_device
 from fscil.errors import UserError
 from fscil.model import Model
 from fscil.model_folder import load_model
@@ -22,12 +24,12 @@ Picture = str | PathLike[str] | Image.Image | NDArray[np.uint8] | Tensor
 
 
 def load(folder: str | PathLike[str], device: str = "cpu") -> Classifier:
-    """A model folder, such as `model` inside a run folder, ready to predict."""
-    path = Path(folder)
-    if not (path / "config.json").exists() and (path / "model" / "config.json").exists():
-        path = path / "model"  # a run folder was named
+    """A model folder, or the run folder around it, ready to predict on cpu or cuda."""
+    path, chosen = Path(folder), choose_device(device)
+    if not os.path.exists(path / "config.json") and os.path.exists(path / "model" / "config.json"):
+        path = path / "model"
     model, class_names = load_model(path)
-    return Classifier(model.to(torch.device(device)), class_names)
+    return Classifier(model.to(chosen), class_names)
 
 
 class Classifier:
@@ -66,9 +68,11 @@ class Classifier:
 
 
 def _batch(images: Any, size: int) -> Tensor:
-    batch = torch.as_tensor(images)
+    batch = images if isinstance(images, Tensor) else torch.from_numpy(np.ascontiguousarray(images))
     if batch.dtype != torch.uint8 or batch.shape[1] != 3:
         raise UserError(f"a batch of images is uint8 [n, 3, h, w], not {batch.dtype} {list(batch.shape)}")
+    if len(batch) == 0:
+        return batch.new_empty(0, 3, size, size)
     if batch.shape[2:] == (size, size):
         return batch
     return torch.stack([_pixels_of(image, size, f"image {i}") for i, image in enumerate(batch)])

@@ -74,6 +74,8 @@ def resolve(preset: str, benchmark: str, overrides: Sequence[str] = (), seed: in
     """The method's defaults, then the recipe, the dataset's defaults, the preset and what was typed: the last wins."""
     method, text = read_preset(preset)
     dataset = datasets.get(benchmark)
+    if type(seed) is not int or seed < 0:
+        raise UserError(f"seed={seed} is not a whole number from 0 upwards")
     known = known_settings(method, benchmark)
     typed = dict(split_override(override) for override in overrides)
     for key in typed:
@@ -112,7 +114,7 @@ def resolve(preset: str, benchmark: str, overrides: Sequence[str] = (), seed: in
 
 
 def other_length(given: Mapping[str, Any]) -> str:
-    """Pre-training lasts so many epochs or so many steps: the name of the one that the given other puts to 0."""
+    """Pre-training lasts for a number of epochs or of steps: giving one of them sets the other, named here, to 0."""
     epochs, steps = given.get("epochs"), given.get("steps")
     if epochs and steps:
         raise UserError(f"epochs={epochs} and steps={steps} both say how long to pre-train; give one of them")

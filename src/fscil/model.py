@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -14,7 +15,10 @@ from fscil import calibrators, distributed, encoders
 from fscil.encoders import Encoder
 from fscil.images import Images, subset
 
-EMBED_AT_ONCE = 512  # images whose features are raised, mirrored and whitened together
+FEATURES_AT_ONCE = 512  # images whose features are raised, mirrored and whitened together
+
+
+LARGEST = 4096  # pixels a side
 
 
 @dataclass(frozen=True)
@@ -35,9 +39,21 @@ class ModelSpec:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> ModelSpec:
-        """Of what dataclasses.asdict and JSON made of one; raises TypeError for anything else."""
+        """The spec that dataclasses.asdict and JSON were given; raises TypeError or ValueError for anything else."""
         lists = {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
-        return cls(**{**values, **lists})
+        spec = cls(**{**values, **lists})
+        sizes, numbers = (spec.stored_size, spec.input_size), (*spec.mean, *spec.std, spec.power, spec.base_margin)
+        if not all(type(size) is int for size in sizes) or not 0 < spec.input_size <= spec.stored_size <= LARGEST:
+            raise ValueError(f"sizes {sizes}")
+        if len(spec.mean) != 3 or len(spec.std) != 3 or not all(_is_finite(number) for number in numbers):
+            raise ValueError(f"numbers {numbers}")
+        if min(spec.std) <= 0 or spec.power <= 0 or type(spec.mirror) is not bool:
+            raise ValueError(f"std {spec.std}, power {spec.power}, mirror {spec.mirror}")
+        return spec
+
+
+def _is_finite(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def build(spec: ModelSpec, classes: int, weights: str = "none") -> Model:
@@ -100,7 +116,7 @@ class Model(nn.Module):
 
     def embed_here(self, images: Images) -> Tensor:
         """The same, all of it on this rank."""
-        parts = [self._embed(part) for part in images.split(EMBED_AT_ONCE)]
+        parts = [self._embed(part) for part in images.split(FEATURES_AT_ONCE)]
         return torch.cat(parts) if parts else self.rows.new_empty(0, self.rows.shape[1])
 
     def _embed(self, images: Tensor) -> Tensor:
@@ -118,7 +134,7 @@ class Model(nn.Module):
     def classify(self, embeddings: Tensor) -> Tensor:
         """[n, d] -> logits [n, classes]; those of base classes are lowered by the margin."""
         logits: Tensor = self.calibrator.predict(self.rows, embeddings)
-        return logits - self.base_margin * self.base if self.base_margin else logits
+        return logits.sub_(self.base_margin * self.base) if self.base_margin else logits
 
     def set_calibrator(self, name: str, **options: Any) -> None:
         """Another set function from rows and queries to logits, freshly initialised."""

@@ -7,6 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from fscil import model as models
 from fscil.config import Config
 from fscil.engine.checkpoint import load_tensors, save_tensors
@@ -37,15 +39,18 @@ def save_model(model: Model, config: Config, result: Result, folder: Path) -> No
 def load_model(folder: Path) -> tuple[Model, list[str]]:
     """The model in evaluation mode, and its classes' names. Nothing but the folder is needed."""
     facts = read_facts(folder / "config.json")
-    tensors, _ = load_tensors(folder / "model.safetensors")
+    tensors, _ = load_tensors(folder / "model.safetensors", remedy="copy the whole folder again")
     try:
         spec, names = ModelSpec.from_json(facts["model"]), facts["class_names"]
-        model = models.build(spec, len(names))
+        with torch.random.fork_rng(devices=[]):  # building draws initial weights, which is nobody else's business
+            model = models.build(spec, len(names))
         model.load_state_dict(tensors)
-    except (KeyError, TypeError, AttributeError, RuntimeError) as error:
+        model.requires_grad_(False).eval()
+        model(torch.zeros(1, 3, spec.input_size, spec.input_size, dtype=torch.uint8))  # whether its options make sense
+    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
         why = " ".join(str(error).split())[:200]
         raise UserError(f"the files of {folder} do not fit together ({why}); copy the whole folder again") from error
-    return model.requires_grad_(False).eval(), names
+    return model, names
 
 
 def read_facts(path: Path) -> dict[str, Any]:
@@ -57,14 +62,14 @@ def read_facts(path: Path) -> dict[str, Any]:
         ) from error
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is not valid JSON ({error}); copy the whole folder again") from error
-    if not isinstance(facts, dict) or not isinstance(facts.get("format"), int):
+    if not isinstance(facts, dict) or type(facts.get("format")) is not int or facts["format"] < 1:
         raise UserError(f"{path} is not a model's configuration; name a model folder, such as `model` of a run")
     if facts["format"] > FORMAT:
         raise UserError(
             f"{path.parent} was written by a newer fscil (format {facts['format']}); update fscil to read it"
         )
     names = facts.get("class_names")
-    if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
+    if not isinstance(names, list) or not names or len({n for n in names if isinstance(n, str)}) != len(names):
         raise UserError(f"{path} does not name its classes; copy the whole folder again")
     return facts
 

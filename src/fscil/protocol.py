@@ -28,7 +28,7 @@ def run_protocol(method: Method, benchmark: Benchmark, trials: int, on_session: 
     is not done again.
     """
     engine = method.engine
-    base = snapshot(method)
+    base = snapshot(method) if trials else None
     found, current, done = resume_sessions(method)
     engine.log.drop(lambda line: line.get("stage") == "session" and not _is_done(line, found, scope_of(current), done))
     embeddings = method.embed(benchmark.test_images) if method.fixed_encoder else None
@@ -37,7 +37,7 @@ def run_protocol(method: Method, benchmark: Benchmark, trials: int, on_session: 
         if trial in found and trial != current:
             continue
         drawn = benchmark.redrawn(trial) if trial else benchmark
-        if trial != current and not at_base:
+        if trial != current and not at_base and base:
             method.load_state(*base)
         engine.scope, at_base = scope_of(trial), False
         first, predictions = (done, found[trial]) if trial == current else (0, None)
@@ -71,7 +71,7 @@ def run_sessions(
             continue
         if i > 0:
             method.learn_session(session)
-        method.memory.check(benchmark.seen(i))
+            settle(method, benchmark.seen(i))
         seen = benchmark.test_labels < benchmark.seen(i)
         if embeddings is not None:
             logits = method.classify(embeddings[seen])
@@ -90,7 +90,7 @@ def learn_base(method: Method, benchmark: Benchmark) -> None:
         take_up(method, BASE, *held)
         return
     method.learn_base(benchmark.sessions[0])
-    method.memory.check(benchmark.seen(0))
+    settle(method, benchmark.seen(0))
     method.engine.save_checkpoint(BASE, method.state(), facts(method))
     method.engine.drop_checkpoints(BASE)
 
@@ -114,9 +114,15 @@ def resume_sessions(method: Method) -> tuple[dict[int, Tensor], int | None, int]
         found = {int(name.removeprefix(PREDICTIONS)): tensors.pop(name) for name in names}
         current, done = int(about["trial"]), int(about["sessions_done"])
     except (KeyError, ValueError) as error:
-        raise not_ours(method, SESSIONS) from error
+        raise not_ours(SESSIONS) from error
     take_up(method, SESSIONS, tensors, about)
     return found, current, done
+
+
+def settle(method: Method, classes: int) -> None:
+    """After a session a method is what its state says, whether it goes on or is loaded again: nothing is frozen."""
+    method.model.requires_grad_(True).eval()
+    method.memory.check(classes)
 
 
 def snapshot(method: Method) -> tuple[ModelSpec, dict[str, Tensor]]:
@@ -134,12 +140,11 @@ def take_up(method: Method, name: str, tensors: dict[str, Tensor], about: dict[s
         method.engine.seconds.update(about["seconds"])
         method.engine.captured[:] = about["captured"]
     except (KeyError, TypeError, RuntimeError) as error:
-        raise not_ours(method, name) from error
+        raise not_ours(name) from error
 
 
-def not_ours(method: Method, name: str) -> UserError:
-    path = method.engine.checkpoint_path(name)
-    return UserError(f"{path} is no checkpoint of this run; delete the folder {path and path.parent} to start again")
+def not_ours(name: str) -> UserError:
+    return UserError(f"checkpoint/{name}.safetensors does not fit this run; delete that folder to start again")
 
 
 def scope_of(trial: int | None) -> str:

@@ -20,6 +20,7 @@ import fscil
 from fscil import datasets, distributed, methods
 from fscil.benchmark import Benchmark, digest, validation_benchmark
 from fscil.config import Config, read_config, to_toml
+from fscil.device import choose_device
 from fscil.engine import Engine
 from fscil.engine.checkpoint import save_tensors
 from fscil.errors import UserError
@@ -32,6 +33,8 @@ from fscil.report.curve import write_curve
 from fscil.report.html import write_report
 from fscil.results import Result, Trial, read_result, write_result
 
+__all__ = ["RunEnvironment", "choose_device", "finish", "new_folder", "resume", "start"]
+
 
 @dataclass(frozen=True)
 class RunEnvironment:
@@ -41,17 +44,6 @@ class RunEnvironment:
     folder: Path
     root: Path | None = None  # of the datasets
     checkpoint_seconds: float = 20.0
-
-
-def choose_device(name: str | None) -> torch.device:
-    if name not in (None, "cpu", "cuda"):
-        raise UserError(f"unknown device {name!r}: it is cpu or cuda")
-    if name == "cuda" and not torch.cuda.is_available():
-        raise UserError("no CUDA device is available here; leave out --device cuda, or install a CUDA build of torch")
-    device = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
-    if device.type == "cuda":
-        distributed.select_gpu()
-    return device
 
 
 def new_folder(config: Config) -> Path:
@@ -90,13 +82,14 @@ def resume(environment: RunEnvironment, console: Console) -> Result:
 
 
 def read_run(folder: Path) -> tuple[Config, Result | None]:
-    """What is in a run folder; its leftovers are cleared away if it is to be gone on with."""
+    """What is in a run folder; leftovers are cleared away if the run is to be resumed."""
     config = read_config(folder / "config.toml")
     if (folder / "result.json").exists():
         drop_checkpoints(folder)  # in case it was killed between its last two files
         return config, read_result(folder)
-    for half_written in folder.rglob(".*.part"):  # when it was killed
-        half_written.unlink(missing_ok=True)
+    for part in (folder, folder / "checkpoint", folder / "model"):
+        for half_written in part.glob(".*.part"):  # when it was killed
+            half_written.unlink(missing_ok=True)
     return config, None
 
 
@@ -145,6 +138,8 @@ def execute(config: Config, environment: RunEnvironment, console: Console) -> Re
         segment_bytes=run.segment_mib * 2**20,
         checkpoint_seconds=environment.checkpoint_seconds,
         console=console,
+        # a checkpoint of other settings or other data is not taken up
+        identity=f"{config.hash} {benchmark.split_checksum} {len(benchmark.test_labels)}",
     )
     engine.seconds["read"] = {"seconds": round(time.perf_counter() - started, 3), "cached": False}
     if distributed.world_size() > 1:
@@ -235,7 +230,7 @@ def summarise_run(
 
 
 def drop_checkpoints(folder: Path) -> None:
-    """A finished run is never gone on with, so nothing would read them."""
+    """Nothing would read them: a finished run is never resumed."""
     shutil.rmtree(folder / "checkpoint", ignore_errors=True)
 
 

@@ -56,6 +56,28 @@ def test_a_budget_in_all_is_shared_by_the_classes_seen() -> None:
     assert len(memory) == 0  # less than one a class
 
 
+def test_classes_without_exemplars_count_too() -> None:
+    memory = Memory("5")
+    memory.keep(session(tuple(range(6))))  # less than one a class
+    assert len(memory) == 0
+    memory.keep(session((6,)))
+    assert len(memory) == 0
+    memory.check(classes=7)
+
+
+def test_what_is_kept_twice_is_there_once() -> None:
+    memory = Memory("all")
+    for _ in range(2):
+        memory.keep(session((0, 1)))
+    assert kept(memory) == {label: list(range(6)) for label in range(2)}
+
+
+def test_a_budget_in_all_bounds_the_whole() -> None:
+    memory = Memory("8")
+    memory.keep(session((0, 1)))
+    memory.check(classes=6)  # later classes were not kept, and 8 are 8
+
+
 def test_a_ranking_says_which_are_kept_and_which_go_first() -> None:
     memory = Memory("4")
     best_last = torch.arange(12).flip(0)
@@ -85,11 +107,11 @@ def test_exemplars_are_copies_that_outlive_the_session() -> None:
 def test_more_than_declared_is_noticed() -> None:
     memory = Memory("1/class")
     memory.images, memory.labels = session((0,)).images, session((0,)).labels
-    with pytest.raises(UserError, match="keeps 6 images of a class, but declares memory=1/class"):
+    with pytest.raises(UserError, match="keeps 6 images, 6 of a class, but declares memory=1/class"):
         memory.check(classes=1)
 
 
 @pytest.mark.parametrize("budget", ["many", "-1", "5/classes", "5 per class", "", "1e3", "99999999999"])
 def test_what_is_no_budget_is_refused(budget: str) -> None:
-    with pytest.raises(UserError, match="is no budget; it is none, N/class"):
+    with pytest.raises(UserError, match="is not a budget; it is none, N/class"):
         Memory(budget)

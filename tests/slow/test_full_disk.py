@@ -25,21 +25,21 @@ def test_a_full_disk_costs_nothing_but_time(whole: RunFolder, tmp_path: Path) ->
     run, stopped = RunFolder(tmp_path / "run"), RunFolder(tmp_path / "stopped")
     process = popen(*ARGUMENTS, "--out", "stopped", cwd=tmp_path)
     signal_when(process, lambda: stopped.count("pretrain") >= 3, signal.SIGKILL)
-    size = (stopped.path / "checkpoint" / "pretrain.safetensors").stat().st_size
+    size = (stopped.path / "checkpoint" / "stage-pretrain.safetensors").stat().st_size
     room = no_file_above(size + 1000)  # for pre-training's checkpoints; those of meta-training are larger
 
     code, out, err = fscil_process(*ARGUMENTS, "--out", "run", cwd=tmp_path, preexec_fn=room)
     assert (code, out) == (2, "")
     assert_one_clear_line(err)
     assert "cannot write" in err
-    assert "meta-train.safetensors" in err
-    assert [path.name for path in (run.path / "checkpoint").iterdir()] == ["pretrain.safetensors"]
-    assert load_tensors(run.path / "checkpoint" / "pretrain.safetensors")[1]["segments_done"] == 5
+    assert "stage-meta-train.safetensors" in err
+    assert [path.name for path in (run.path / "checkpoint").iterdir()] == ["stage-pretrain.safetensors"]
+    assert load_tensors(run.path / "checkpoint" / "stage-pretrain.safetensors")[1]["segments_done"] == 5
 
     # half of meta-training with room, the next checkpoint without
     process = popen("run", "--resume", "run", "--checkpoint-every", "0", cwd=tmp_path)
     signal_when(process, lambda: run.count("meta-train") >= 4, signal.SIGKILL)
-    checkpoint = run.path / "checkpoint" / "meta-train.safetensors"
+    checkpoint = run.path / "checkpoint" / "stage-meta-train.safetensors"
     before = checkpoint.read_bytes()
     code, _, err = fscil_process("run", "--resume", "run", "--checkpoint-every", "0", cwd=tmp_path, preexec_fn=room)
     assert code == 2

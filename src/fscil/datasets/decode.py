@@ -60,36 +60,38 @@ def decode_files(paths: Sequence[Path], size: int) -> Tensor:
 def read_bytes(path: Path) -> bytes:
     try:
         return path.read_bytes()
-    except OSError as error:
+    except (OSError, ValueError) as error:  # ValueError: a name with a null character
         raise unreadable(path, error) from error
 
 
-def unreadable(path: Path, error: OSError) -> UserError:
-    return UserError(f"{path} cannot be read ({error.strerror}); check the file and its permissions")
+def unreadable(path: Path, error: OSError | ValueError) -> UserError:
+    reason = error.strerror if isinstance(error, OSError) else error
+    return UserError(f"{path} cannot be read ({reason}); check the file and its permissions")
 
 
 def decode(data: bytes, size: int, name: str) -> NDArray[np.uint8]:
     """The middle square of an image file, uint8 [size, size, 3]. What the bytes are decides, not the name."""
     try:
         with Image.open(io.BytesIO(data)) as image:
-            return decode_image(image, size, name)
-    except UserError:
-        raise
+            _refuse_bomb(image)
+            image.draft(None, (2 * size, 2 * size))  # lets JPEG skip detail nobody will see
+            return _middle_square(image, size)
     except Exception as error:
         raise _refused(name, error) from error
 
 
 def decode_image(image: Image.Image, size: int, name: str) -> NDArray[np.uint8]:
-    """The same for an image that Pillow has opened.
-
-    This is "short side to size, then centre crop" in one step, so that a very long picture is never blown up.
-    """
+    """The same for somebody else's Pillow image, which stays as it is."""
     try:
         _refuse_bomb(image)
-        image.draft(None, (2 * size, 2 * size))  # lets JPEG skip detail nobody will see
-        upright = _as_rgb(ImageOps.exif_transpose(image))
+        return _middle_square(image, size)
     except Exception as error:
         raise _refused(name, error) from error
+
+
+def _middle_square(image: Image.Image, size: int) -> NDArray[np.uint8]:
+    """Short side to size, then centre crop, in one step, so that a very long picture is never blown up."""
+    upright = _as_rgb(ImageOps.exif_transpose(image))
     width, height = upright.size
     side = min(width, height)
     left, top = (width - side) / 2, (height - side) / 2

@@ -24,7 +24,7 @@ from fscil.encoders.shared_norm import share_statistics
 from fscil.errors import UserError
 from fscil.naming import choose
 
-__all__ = ["EMBED_AT_ONCE", "Encoder", "build", "choose_input_size", "descriptions", "names", "weights_checksum"]
+__all__ = ["EMBED_AT_ONCE", "Encoder", "backbone", "build", "choose_input_size", "descriptions", "names"]
 
 GROUP = "fscil.encoders"
 Backbone = Callable[[], nn.Module]
@@ -44,7 +44,7 @@ def descriptions() -> dict[str, str]:
     lines = {}
     for name in names():
         try:
-            lines[name] = ((_backbone(name).__doc__ or "").strip() or "no description").splitlines()[0]
+            lines[name] = ((backbone(name).__doc__ or "").strip() or "no description").splitlines()[0]
         except UserError as error:
             lines[name] = str(error)
     return lines
@@ -59,22 +59,22 @@ def build(
     weights: none (initialised from torch's global generator, which is drawn from in any case), imagenet, or the path of
     a .safetensors, .pth or .pt file or of a model folder. Of several processes the first reads it for all.
     """
-    make = _backbone(name)
+    make = backbone(name)
     if input_size is None:
         input_size = _demanded(make)
     else:
         _check_demand(name, make, input_size)
-    backbone = make()
-    if not isinstance(getattr(backbone, "dim", None), int):
+    network = make()
+    if not isinstance(getattr(network, "dim", None), int):
         raise UserError(f"encoder {name!r} does not say in `dim` how long its embeddings are; ask its authors")
     source = "none"
     if weights != "none":
-        state, url = backbone.state_dict(), _published_at(make)
+        state, url = network.state_dict(), _published_at(make)
         source, tensors = distributed.broadcast(lambda: weight_files.load(weights, name, url, state))
-        backbone.load_state_dict(state | tensors)
+        network.load_state_dict(state | tensors)
     if distributed.world_size() > 1:
-        share_statistics(backbone)
-    return Encoder(backbone, mean, std, input_size, source)
+        share_statistics(network)
+    return Encoder(network, mean, std, input_size, source)
 
 
 def choose_input_size(name: str, stored: int, asked: int = 0) -> int:
@@ -83,7 +83,7 @@ def choose_input_size(name: str, stored: int, asked: int = 0) -> int:
     What is asked for decides; 0 leaves it to the encoder, then to the field's convention (256 stored: 224, 92: 84),
     and otherwise takes whole images. Nothing is built to find out.
     """
-    make = _backbone(name)
+    make = backbone(name)
     if asked < 0:
         raise UserError(f"input_size={asked} must be positive, or 0 for the encoder's own")
     if asked > 0:
@@ -97,17 +97,6 @@ def choose_input_size(name: str, stored: int, asked: int = 0) -> int:
             f"larger where the dataset lets you (size={larger}), or {lower}"
         )
     return wanted
-
-
-def weights_checksum(weights: str, name: str) -> str:
-    """What identifies the content of `weights` for that encoder, wherever the file lies: "none" or "sha256:16HEX".
-
-    It is the last word of the built encoder's `weights`. Like `build`, all processes must call it together.
-    """
-    if weights == "none":
-        return "none"
-    url = _published_at(_backbone(name))
-    return distributed.broadcast(lambda: weight_files.read(weights, name, url).checksum)
 
 
 def _demanded(make: Backbone) -> int | None:
@@ -131,7 +120,8 @@ def _of_other_packages() -> dict[str, EntryPoint]:
     return {point.name: point for point in entry_points(group=GROUP) if point.name not in BACKBONES}
 
 
-def _backbone(name: str) -> Backbone:
+def backbone(name: str) -> Backbone:
+    """What builds the encoder's network."""
     choose(name, names(), "encoder")
     if name in BACKBONES:
         return BACKBONES[name]
@@ -145,5 +135,5 @@ def _backbone(name: str) -> Backbone:
         ) from error
     if not callable(make):
         raise UserError(f"encoder {name!r}: {point.value} is neither a class nor a function; ask its authors")
-    backbone: Backbone = make
-    return backbone
+    found: Backbone = make
+    return found

@@ -21,10 +21,12 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, 
     write_atomically(path, safetensors.torch.save(plain, metadata={"about": json.dumps(dict(about))}))
 
 
-def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def load_tensors(
+    path: Path, remedy: str = "delete it to start that part again"
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
     try:
         with safetensors.safe_open(path, framework="pt") as file:
             about = json.loads((file.metadata() or {}).get("about", "{}"))
             return {name: file.get_tensor(name) for name in file.keys()}, about  # noqa: SIM118
     except (OSError, safetensors.SafetensorError, ValueError) as error:
-        raise UserError(f"{path} cannot be read ({error}); delete it to start that part again") from error
+        raise UserError(f"{path} cannot be read ({error}); {remedy}") from error

@@ -39,6 +39,7 @@ class Engine:
     segment_bytes: int = 512 * 2**20  # of data that may be prepared at once
     checkpoint_seconds: float = 20.0
     console: Console = field(default_factory=lambda: Console(stderr=True))
+    identity: str = ""  # of the run: checkpoints of another one are refused
     scope: str = ""  # stands before the names of stages, where one run trains the same stage several times
     seconds: dict[str, StageTime] = field(default_factory=dict)
     captured: list[bool] = field(default_factory=list)
@@ -59,13 +60,24 @@ class Engine:
 
     def save_checkpoint(self, name: str, tensors: dict[str, torch.Tensor], about: dict[str, Any]) -> None:
         if path := self.checkpoint_path(name):
-            save_tensors(path, tensors, about)
+            save_tensors(path, tensors, {**about, "run": self.identity})
             self.saved = time.perf_counter()
 
     def load_checkpoint(self, name: str) -> tuple[dict[str, torch.Tensor], dict[str, Any]] | None:
         """On all ranks what rank 0 finds; None if there is no such checkpoint."""
+        return distributed.broadcast(lambda: self._read_checkpoint(name))
+
+    def _read_checkpoint(self, name: str) -> tuple[dict[str, torch.Tensor], dict[str, Any]] | None:
         path = self.checkpoint_path(name)
-        return distributed.broadcast(lambda: load_tensors(path) if path and path.exists() else None)
+        if path is None or not path.exists():
+            return None
+        tensors, about = load_tensors(path)
+        if about.get("run") != self.identity:
+            raise UserError(
+                f"{path} is a checkpoint of other settings or other data; start again in another folder, or put back "
+                "what was changed"
+            )
+        return tensors, about
 
     def drop_checkpoints(self, *kept: str) -> None:
         """Delete those that a later one has made superfluous."""
@@ -83,7 +95,8 @@ class Engine:
             raise ValueError(f"the stage {name!r} was trained already; stages of a run need names of their own")
         self.trained.add(name)
         stepper = Stepper(stage, self.device, self.capture)
-        first, spent, captured = self._resume(name, stepper)
+        checkpoint = f"stage-{name}"
+        first, spent, captured = self._resume(checkpoint, stepper)
         distributed.broadcast_module(stage.module)
         self.log.rewind(name, first)
         prefetcher = Prefetcher(stage, self.device)
@@ -107,13 +120,13 @@ class Engine:
                 captured = captured and stepper.graph is not None  # in all segments, also before a resumption
                 if self.checkpoint_due():
                     about = {"segments_done": segment + 1, "seconds": elapsed, "captured": captured}
-                    self.save_checkpoint(name, stepper.state(), about)
+                    self.save_checkpoint(checkpoint, stepper.state(), about)
         self.seconds[name] = {"seconds": round(spent + time.perf_counter() - started, 3), "cached": False}
         self.captured.append(captured)
 
-    def _resume(self, name: str, stepper: Stepper) -> tuple[int, float, bool]:
-        """Take up the stage's checkpoint: segments done, seconds spent, and whether all of them were captured."""
-        held = self.load_checkpoint(name)
+    def _resume(self, checkpoint: str, stepper: Stepper) -> tuple[int, float, bool]:
+        """Take up a stage's checkpoint: segments done, seconds spent, and whether all of them were captured."""
+        held = self.load_checkpoint(checkpoint)
         if held is None:
             return 0, 0.0, True
         tensors, about = held
@@ -121,7 +134,6 @@ class Engine:
             stepper.load_state(tensors)
             return about["segments_done"], about["seconds"], about["captured"]
         except (KeyError, RuntimeError) as error:
-            path = self.checkpoint_path(name)
             raise UserError(
-                f"{path} is no checkpoint of this {name} stage; delete it to start that part again"
+                f"checkpoint/{checkpoint}.safetensors does not fit its stage; delete it to start that part again"
             ) from error

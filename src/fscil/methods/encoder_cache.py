@@ -54,10 +54,15 @@ def code_version() -> str:
     return hashlib.sha256(b"".join(f.read_bytes() for f in files)).hexdigest()[:16]
 
 
-def source_digest(*objects: Callable[..., object]) -> str:
-    """Of the files that define them: in another version they may train another encoder."""
-    files = sorted({inspect.getsourcefile(each) or "" for each in objects})
-    return hashlib.sha256(b"".join(Path(file).read_bytes() for file in files if file)).hexdigest()[:16]
+def source_digest(*objects: Callable[..., object]) -> str | None:
+    """Of the files that define them: in another version they may train another encoder. None where there is no file."""
+    found = hashlib.sha256()
+    for each in objects:
+        try:
+            found.update(Path(inspect.getsourcefile(each) or "").read_bytes())
+        except (TypeError, OSError):  # built in, or typed into a notebook
+            return None
+    return found.hexdigest()[:16]
 
 
 def key(facts: Mapping[str, Any], session_digest: str, context: Context, name: str) -> str:
@@ -131,12 +136,13 @@ class NoEntry(Entry):
 def entry(facts: Mapping[str, Any], session: Session, context: Context, name: str) -> Iterator[Entry]:
     """The cache's entry for such an encoder, locked: of several runs that need it, one trains it."""
     # the session is known by its pixels or files, to the last byte: two of them must never be mixed up
-    own = "off" if is_off() else key(facts, digest(contents(session.images), session.labels), context, name)
+    known = not is_off() and facts.get("code", "") is not None
+    own = "off" if not known else key(facts, digest(contents(session.images), session.labels), context, name)
     path = cache_folder() / "encoders" / f"{own}.safetensors"
     lock = FileLock(path.with_suffix(".lock"))
     answer, seconds = "wait", 0.0
     while answer == "wait":  # rank 0 answers in time, so that the other ranks do not give it up as hanging
-        answer = distributed.broadcast(partial(take, lock, context.engine, seconds))
+        answer = distributed.broadcast(partial(take, lock, context.engine, seconds)) if known else "no"
         seconds = 60 if distributed.is_single_process() else min(60, distributed.timeout().total_seconds() / 2)
     if answer == "no":
         yield NoEntry(path, context.engine, name)
@@ -150,8 +156,6 @@ def entry(facts: Mapping[str, Any], session: Session, context: Context, name: st
 def take(lock: FileLock, engine: Engine, seconds: float) -> str:
     """Try to take the lock within so many seconds: yes, wait (another run holds it) or no (there is no cache)."""
     folder = Path(lock.lock_file).parent
-    if is_off():
-        return "no"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock.acquire(timeout=seconds)

@@ -19,7 +19,7 @@ def parse_budget(text: str) -> tuple[int | None, int | None]:
         return (0, 0) if text == "none" else (None, None)
     found = re.fullmatch(r"(\d{1,9})(/class)?", text)
     if found is None:
-        raise UserError(f"memory={text} is no budget; it is {BUDGETS}")
+        raise UserError(f"memory={text} is not a budget; it is {BUDGETS}")
     count = int(found[1])
     return (count, None) if found[2] else (None, count)
 
@@ -51,20 +51,20 @@ class Memory:
 
         The ranking [n] lists the session's images, best first; by default they are kept in their order.
         """
-        seen = [*self.labels.unique(sorted=True).tolist(), *session.classes]
-        quota = self.quota(len(seen))
+        quota = self.quota(max(session.classes) + 1)  # classes are numbered in order of arrival
         if quota == 0:
             self.images, self.labels = self.images[:0], self.labels[:0]
             return
         order = torch.arange(len(session.labels)) if ranking is None else ranking.cpu()
         labels = session.labels.cpu()[order]
-        chosen = torch.cat([order[labels == label][:quota] for label in session.classes])
-        stay = torch.cat([torch.nonzero(self.labels == label).flatten()[:quota] for label in seen])
-        new = session.images[chosen.to(session.labels.device)]
-        self.images = torch.cat([self.images[stay], new]) if len(stay) else new.clone()
-        self.labels = torch.cat(
-            [self.labels[stay].to(session.labels), session.labels[chosen.to(session.labels.device)]]
-        )
+        new = torch.cat([order[labels == label][:quota] for label in session.classes]).to(session.labels.device)
+        kept, kept_labels = [session.images[new]], [session.labels[new]]
+        for label in self.labels.unique(sorted=True).flip(0).tolist():
+            if label not in session.classes:
+                stay = torch.nonzero(self.labels == label).flatten()[:quota]
+                kept.insert(0, self.images[stay])
+                kept_labels.insert(0, self.labels[stay])
+        self.images, self.labels = torch.cat(kept), torch.cat(kept_labels)
 
     def joined(self, session: Session) -> Session:
         """The session's images after all exemplars: what replay trains on."""
@@ -75,10 +75,11 @@ class Memory:
 
     def check(self, classes: int) -> None:
         """A method that keeps more than it declares is a bug, and its numbers are not what they say."""
-        counts, quota = torch.bincount(self.labels), self.quota(classes)
-        if len(self) and quota is not None and int(counts.max()) > quota:
+        counts = torch.bincount(self.labels, minlength=classes)
+        too_many = self.of_class is not None and int(counts.max()) > self.of_class
+        if too_many or (self.in_all is not None and len(self) > self.in_all):
             raise UserError(
-                f"the method keeps {int(counts.max())} images of a class, but declares memory={self.budget}"
+                f"the method keeps {len(self)} images, {counts.max()} of a class, but declares memory={self.budget}"
             )
 
     # -- what a checkpoint holds ---------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ class Method(ABC):
     """Learns a base session, then few-shot sessions one by one; classifies among all classes seen so far.
 
     All that it remembers is its state: the model, the exemplars that its memory allows, and further tensors by name.
-    A session's images are not there any more when the next one arrives.
+    A session's images are not there any more when the next one arrives, and parameters that it froze are not frozen.
     """
 
     Settings: ClassVar[type]
@@ -71,7 +71,7 @@ class Method(ABC):
 
     # -- what a checkpoint holds ---------------------------------------------------------------------------------
     def state(self) -> dict[str, Tensor]:
-        more = {f"tensors.{name}": tensor for name, tensor in self.tensors.items()}
+        more = {f"tensors.{name}": tensor.detach().clone() for name, tensor in self.tensors.items()}
         return {**self.model.state_dict(), **self.memory.state(), **more}
 
     def load_state(self, spec: ModelSpec, tensors: Mapping[str, Tensor]) -> None:

@@ -55,6 +55,14 @@ class PretrainSettings:
     warmup: int = setting(0, "epochs of linear warm-up; short trainings need it to start at all", least=0)
     scale: float = setting(16.0, "of cosine logits, in pre-training and wherever logits are cosines", least=0)
 
+    def epochs_on(self, session: Session) -> int:
+        return self.epochs or max(1, round(self.steps / steps_of_epoch(session, self.batch)))
+
+    def warmup_steps(self, session: Session) -> int:
+        """At most half of the training, where its length is given in steps: an epoch may be all there is."""
+        steps = self.warmup * steps_of_epoch(session, self.batch)
+        return steps if self.epochs else min(steps, self.steps // 2)
+
     @property
     def sgd(self) -> SGD:
         return SGD(self.momentum, self.weight_decay, self.nesterov)
@@ -95,14 +103,20 @@ def pretrain(
     if start is not None:
         fit(model, session, settings, context, name, objective)
         return model.eval()
-    own = {f.name: getattr(settings, f.name) for f in dataclasses.fields(PretrainSettings) if f.name != "recipe"}
+    # an objective of somebody else's may read any setting of its method; ours reads those of pre-training alone
+    known = PretrainSettings if objective is COSINE else type(settings)
+    fields = [field.name for field in dataclasses.fields(known) if field.name not in ("recipe", "steps")]
+    own = {field: getattr(settings, field) for field in fields}
     facts = {
         **own,
+        "epochs": settings.epochs_on(session),
         "weights": model.spec.weights.split()[-1],  # its checksum, wherever the file lies
         "input_size": model.spec.input_size,
         "objective": objective.name,
         # these may be another package's
-        "code": encoder_cache.source_digest(type(model.encoder.backbone), objective.forward, objective.loss),
+        "code": encoder_cache.source_digest(
+            encoders.backbone(settings.encoder), type(model.encoder.backbone), objective.forward, objective.loss
+        ),
     }
     with encoder_cache.entry(facts, session, context, name) as cached:
         if not cached.load(model):
@@ -142,12 +156,11 @@ def build_augmentation(settings: PretrainSettings, name: str, model: Model) -> a
 def fit(
     model: Model, session: Session, settings: PretrainSettings, context: Context, name: str, objective: Objective
 ) -> None:
-    engine, per_epoch = context.engine, steps_of_epoch(session, settings.batch)
-    epochs = settings.epochs or max(1, round(settings.steps / per_epoch))
+    engine = context.engine
     data = Batches(
         session,
         settings.batch,
-        epochs,
+        settings.epochs_on(session),
         build_augmentation(settings, settings.augmentation, model),
         engine,
         name,
@@ -161,6 +174,6 @@ def fit(
         forward=lambda images: objective.forward(model, images),
         loss=lambda outputs, batch: objective.loss(model, outputs, batch),
         groups=[ParameterGroup(list(model.parameters()), settings.lr)],
-        schedule=cosine(data.steps, settings.warmup * per_epoch),
+        schedule=cosine(data.steps, settings.warmup_steps(session)),
         sgd=settings.sgd,
     )

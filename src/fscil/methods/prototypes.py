@@ -66,10 +66,10 @@ def class_means(embeddings: Tensor, labels: Tensor, classes: tuple[int, ...]) ->
 def whitening(embeddings: Tensor, labels: Tensor, shrinkage: float) -> Tensor:
     """A [d, d]: (S + shrinkage * mean variance * I)^(-1/2), turned and scaled, where S is the covariance in classes.
 
-    Embeddings times A vary about as much in all directions within a class; the more so, the less S is shrunk. What
-    turns and scales A is of no matter to cosines, but to calibration: layer normalisation subtracts the mean over
-    coordinates, so that is put where class means have little, or, if they are fewer than d, next to nothing; and
-    embeddings keep their mean length.
+    Embeddings times A vary about as much in all directions within a class; the more so, the less S is shrunk. How
+    A is turned and scaled makes no difference to cosines, but it does to calibration: layer normalisation subtracts the
+    mean over coordinates, so that direction is put where class means have little, or, if they are fewer than d, next to
+    nothing; and embeddings keep their mean length.
     """
     S = torch.zeros(embeddings.shape[1], embeddings.shape[1], dtype=torch.float64)
     means = []
