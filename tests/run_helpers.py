@@ -1,0 +1,66 @@
+"""Short runs of the tiny dataset, and a power cut in the middle of one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rich.console import Console
+
+from fscil import runs
+from fscil.config import resolve
+from fscil.engine.metrics_log import MetricsLog
+from fscil.results import Result
+
+QUIET = Console(quiet=True)
+Start = Callable[..., Result]
+
+
+def where(folder: Path) -> runs.RunEnvironment:
+    return runs.RunEnvironment(torch.device("cpu"), folder, checkpoint_seconds=0.0)
+
+
+@pytest.fixture
+def start(tiny_dataset: str, tmp_path: Path) -> Start:
+    """start(name, *overrides, folder="run", seed=1): a run of the tiny dataset."""
+
+    def begin(name: str, *overrides: str, folder: str = "run", seed: int = 1) -> Result:
+        return runs.start(resolve(name, tiny_dataset, overrides, seed), where(tmp_path / folder), QUIET)
+
+    return begin
+
+
+class PowerCutError(Exception):
+    pass
+
+
+PowerCut = Callable[..., AbstractContextManager[None]]
+
+
+@pytest.fixture
+def power_cut(monkeypatch: pytest.MonkeyPatch) -> PowerCut:
+    """with power_cut(lines=n): a run ends as soon as its metrics have so many lines."""
+
+    @contextmanager
+    def at(lines: int) -> Iterator[None]:
+        write = MetricsLog.write
+
+        def until(log: MetricsLog, line: dict[str, Any]) -> None:
+            write(log, line)
+            if log.path and len(log.path.read_text().splitlines()) == lines:
+                raise PowerCutError
+
+        with monkeypatch.context() as patch:
+            patch.setattr(MetricsLog, "write", until)
+            yield
+
+    return at
+
+
+def lines(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
