@@ -48,9 +48,15 @@ def test_an_estimate_waits_for_five_seconds_of_work_and_leaves_out_the_slow_star
     assert lines[0] == "pretrain 2 of 201, about 1 min 40 s left"
 
 
-@pytest.mark.parametrize(("seconds", "count"), [([0.1] * 40, 0), ([30.0], 0), ([1.0] * 55, 1), ([20.0, 20.0, 19.0], 1)])
-def test_short_stages_get_one_line_at_most(seconds: list[float], count: int) -> None:
-    assert len(Log().train(*seconds)) == count
+@pytest.mark.parametrize("seconds", [[0.1] * 40, [30.0], [1.0] * 55, [20.0, 19.0, 19.0]])
+def test_stages_of_less_than_a_minute_get_no_line(seconds: list[float]) -> None:
+    assert Log().train(*seconds) == []
+
+
+def test_a_stage_that_turns_out_to_be_long_is_announced_then() -> None:
+    lines = Log().train(*[1.0] * 20, *[5.0] * 20)
+    assert lines[0].startswith("pretrain 23 of 40, about 26 s left")
+    assert lines[-1].startswith("pretrain took 2 min 0 s")
 
 
 def test_one_long_segment_is_told_at_its_end() -> None:

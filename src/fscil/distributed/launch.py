@@ -141,7 +141,7 @@ def _told_to_stop(number: int, frame: FrameType | None) -> None:
     """SIGTERM: torchrun ends the whole job when one rank has failed."""
     if isinstance(sys.exc_info()[1], (UserError, LostContact)):
         return  # it is about to end
-    raise lost("was told to stop, as when another one has failed")
+    raise lost("lost contact with the others (torchrun ends the job, as when another process has failed)")
 
 
 def lost(what: str) -> Exception:

@@ -40,7 +40,7 @@ def stage_progress(
     """Show the progress of a stage of `total` segments, `completed` of which took `spent` seconds before a resumption.
 
     A terminal gets a bar. Anything else gets lines: an estimate as soon as there is one (at once where an earlier run
-    tells), one a minute, and one at the end; a stage of less than a minute gets the estimate at most.
+    tells), one a minute, and one at the end; a stage of less than a minute gets none.
     """
     if console.is_terminal and not console.is_dumb_terminal:
         columns = (
@@ -97,7 +97,8 @@ class Lines:
         if not self.announced:
             # the first segment bears the cost of starting, such as capturing a step: it says little unless it is long
             only_first = self.first_done is None or done == self.first_done[0]
-            if now - self.started >= (BETWEEN_LINES if only_first else ENOUGH_WORK):
+            known = now - self.started >= (BETWEEN_LINES if only_first else ENOUGH_WORK)
+            if known and now - self.started + (self.total - done) * pace >= BETWEEN_LINES:
                 self._announce(done, pace)
         elif now - self.last_line >= BETWEEN_LINES:
             percent = 100 * done // self.total
