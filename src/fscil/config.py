@@ -75,7 +75,7 @@ def resolve(preset: str, benchmark: str, overrides: Sequence[str] = (), seed: in
     method, text = read_preset(preset)
     dataset = datasets.get(benchmark)
     if type(seed) is not int or seed < 0:
-        raise UserError(f"seed={seed} is not a whole number of 0 or more")
+        raise UserError(f"seed={seed} is not a non-negative whole number")
     known = known_settings(method, benchmark)
     typed = dict(split_override(override) for override in overrides)
     for key in typed:

@@ -39,5 +39,5 @@ def _load_entry_point(point: EntryPoint) -> Dataset:
             f"dataset {point.name!r} of {point.value} cannot be imported ({error}); reinstall that package"
         ) from error
     if not isinstance(dataset, Dataset):
-        raise UserError(f"dataset {point.name!r}: {point.value} is not a fscil.datasets.Dataset; ask its authors")
+        raise UserError(f"dataset {point.name!r}: {point.value} is not an fscil.datasets.Dataset; ask its authors")
     return dataset

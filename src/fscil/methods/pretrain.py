@@ -45,7 +45,7 @@ class PretrainSettings:
     flip: bool = setting(True, "mirror images at random; off if left and right matter, as in writing")
     policy: str = setting("cifar10", "AutoAugment's policy", choices=("cifar10", "imagenet"))
     cutout: int = setting(0, "side of the square that autoaug blanks out, in pixels", least=0)
-    epochs: int = setting(300, "passes over the base session; 0: as many as steps needs", origin="the paper's", least=0)
+    epochs: int = setting(300, "passes over the base session; 0: set by steps", origin="the paper's", least=0)
     steps: int = setting(0, "of the optimiser, if epochs is 0; rounded to whole epochs, at least one", least=0)
     batch: int = setting(128, "images per step; smaller base sessions use all they have", origin="the paper's", least=1)
     lr: float = setting(0.1, "highest learning rate, from which it decays to 0", origin="the paper's", least=0)
