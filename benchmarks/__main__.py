@@ -26,7 +26,7 @@ PARTS = {
     "closed-form": closed_form.measure,
     "many-classes": closed_form.measure_many_classes,
 }
-LONG = {"many-classes"}  # measured when named
+LONG = {"many-classes"}  # only measured when named
 
 
 def hardware() -> dict[str, str | int]:
@@ -55,7 +55,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("bench.json"))
     usual = [part for part in PARTS if part not in LONG]
-    parser.add_argument("--only", nargs="*", choices=PARTS, default=usual, help="these parts alone")
+    parser.add_argument("--only", nargs="*", choices=PARTS, default=usual, help="only these parts")
     args = parser.parse_args()
     console, started = Console(), time.perf_counter()
     figures: list[Figure] = []
@@ -63,7 +63,7 @@ def main() -> None:
         for figure in PARTS[name]():
             console.print(f"{figure.name}: {figure.ratio:.3g} {figure.meaning}", highlight=False, soft_wrap=True)
             figures.append(figure)
-        # after every part: what was measured is not lost if another one fails
+        # after every part, so that nothing is lost if a later one fails
         facts = {"hardware": hardware(), "versions": versions(), "seconds": round(time.perf_counter() - started, 1)}
         args.out.write_text(json.dumps({**facts, "figures": [asdict(each) for each in figures]}, indent=1) + "\n")
     console.print(table(figures))

@@ -1,6 +1,6 @@
 """Closed-form calibration against attention, a linear head and a cosine head; and its cost against the classes.
 
-What is compared takes turns, and the best of all turns counts: on a busy machine the others tell about its neighbours.
+The candidates take turns, and the best turn of each counts: on a busy machine slower turns reflect other load.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def uncalibrated(rows: Tensor, queries: Tensor) -> Tensor:
 
 
 def in_turns(seconds: float, **functions: Callable[[], object]) -> dict[str, float]:
-    """The shortest time of each, in milliseconds; they take turns, two at least, for about so many seconds."""
+    """The shortest time of each, in milliseconds; they take turns, at least two each, for about `seconds` in all."""
     times: dict[str, list[float]] = {name: [] for name in functions}
     end, turns = time.perf_counter() + seconds, 0
     while time.perf_counter() < end or turns < 2:
@@ -40,8 +40,8 @@ def in_turns(seconds: float, **functions: Callable[[], object]) -> dict[str, flo
 
 
 def peak(function: Callable[[], object]) -> float:
-    """MiB of tensors that are alive at once beside those that were there before."""
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else the profiler talks about devices that are not there
+    """Peak MiB of live tensors, without those that existed before."""
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # otherwise the profiler warns about missing devices
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         function()
     events = [event for event in profiler.profiler.kineto_results.events() if event.name() == "[memory]"]

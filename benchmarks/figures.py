@@ -18,7 +18,7 @@ class Figure:
 
 
 def seconds(work: Callable[[], object], repeat: int = 5) -> float:
-    """The shortest of several measurements, after one that does not count: noise only ever adds time."""
+    """The shortest of several measurements after a warm-up: noise only ever adds time."""
     work()
     best = float("inf")
     for _ in range(repeat):
@@ -31,7 +31,7 @@ def seconds(work: Callable[[], object], repeat: int = 5) -> float:
 
 
 def wait() -> None:
-    """Until the GPU has done what it was given, if there is one."""
+    """Wait until the GPU, if there is one, has finished its work."""
     if torch.cuda.is_available():
         torch.cuda.synchronize()
 

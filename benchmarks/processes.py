@@ -20,7 +20,7 @@ IMAGES, BATCH = (20_480, 512) if USED.type == "cuda" else (1024, 256)
 
 
 def images_per_second(count: int) -> float:
-    """As a job of its own with so many processes, which torchrun starts."""
+    """Measured in a separate job with `count` processes, started by torchrun."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(count)]
     sources = os.pathsep.join(str(Path(__file__).parents[1] / part) for part in (".", "src"))
     finished = subprocess.run(

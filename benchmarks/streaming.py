@@ -1,4 +1,4 @@
-"""Pre-training on photos that are decoded while it trains, against the same photos held on the device."""
+"""Pre-training on photos decoded during training, against the same photos held on the device."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def trained_per_second(session: Session, encoder: str, device: torch.device) -> 
 def streamed_over_resident(root: Path, size: int, encoder: str, device: torch.device) -> Figure:
     sessions = {stream: base_session(root, size, stream, device) for stream in ("never", "always")}
     rates = dict.fromkeys(sessions, 0.0)
-    for _ in range(ROUNDS):  # in turns, so that both meet the same neighbours
+    for _ in range(ROUNDS):  # in turns, so that both see the same load
         for stream, session in sessions.items():
             rates[stream] = max(rates[stream], trained_per_second(session, encoder, device))
     streamed = sessions["always"]

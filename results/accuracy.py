@@ -30,7 +30,7 @@ def seeds(results: Sequence[Result]) -> str:
 
 
 def settings(results: Sequence[Result]) -> str:
-    """What was typed beyond the preset's name."""
+    """The settings that were typed after the preset's name."""
     return " ".join(word for word in results[0].command.split() if "=" in word)
 
 
@@ -42,7 +42,7 @@ def published(method: str, augmentation: str = "autoaug") -> paper.Row:
 
 
 def against(results: Sequence[Result], row: paper.Row) -> str:
-    """Where our last session ends, seen from the paper's."""
+    """How far our last session is above or below the paper's."""
     return points(statistics.fmean(result.last for result in results) - row.accuracy[-1])
 
 
@@ -85,7 +85,7 @@ SAME_EMBEDDING = "decoupled-cosine-same-embedding"
 
 
 def short() -> str:
-    """The README's own table, and what must be known to read it."""
+    """The README's own table, and what a reader needs to know about it."""
     limit, plain, same = (load(f"cifar100/{name}") for name in ("limit", "decoupled-cosine", SAME_EMBEDDING))
     letter, row, cosine_row = load("cifar100/limit-paper"), published("limit"), published("decoupled-cosine", "basic")
     lines = [["CIFAR100", "last session", "average", "harmonic mean"]]
@@ -111,8 +111,8 @@ def short() -> str:
                 and {grid.difference(limit, same, "harmonic_mean")} in harmonic mean, as old classes give way
                 ({mean(same, "base")} to {mean(limit, "base")}) to new ones ({mean(same, "new")} to
                 {mean(limit, "new")}), with the help of a margin on the old classes' logits. `limit-paper`, the paper
-                to the letter, ends {against(letter, row)} the paper's last session. Most of our novel shots are other
-                images than the published ones."""
+                to the letter, ends {against(letter, row)} the paper's last session. Most of our novel shots are not
+                the published ones."""
             ),
             paragraph(
                 f"""On `glyphs`, the embedded benchmark, `limit` gives {over_glyphs[0]} points in the last session and

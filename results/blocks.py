@@ -39,7 +39,7 @@ def documents() -> list[Path]:
 
 
 def filled(text: str) -> str:
-    """A document with all its blocks written anew."""
+    """A document with all its blocks rewritten."""
     found = [match["name"] for match in BLOCK.finditer(text)]
     if not len(found) == text.count("<!-- results:") == text.count("<!-- /results -->"):
         raise UserError("a results block is not closed; write <!-- /results --> after each <!-- results:NAME -->")
@@ -52,7 +52,7 @@ def filled(text: str) -> str:
 
 
 def outdated() -> dict[Path, str]:
-    """The documents whose blocks are not what results/ says, with what they should be."""
+    """The documents whose blocks do not match results/, with their updated text."""
     texts = {path: path.read_text(encoding="utf-8") for path in documents()}
     return {path: new for path, text in texts.items() if (new := filled(text)) != text}
 

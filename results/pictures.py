@@ -2,7 +2,7 @@
 
 python results/pictures.py            docs/images/curve.png, and docs/images/report.png where there is a Chromium
 
-They are drawn by hand, not checked by a test: other versions of matplotlib and Chromium give other pixels.
+Run it by hand; no test checks them, since other versions of matplotlib and Chromium give other pixels.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CURVES = ("limit", "limit-paper", "decoupled-cosine", "decoupled-cosine-same-emb
 
 
 def curve() -> Path:
-    """The session curves of CIFAR100; class means on LIMIT's embedding belong there, since they are its real rival."""
+    """The session curves of CIFAR100; class means on LIMIT's embedding are included as its real rival."""
     results = [
         read_result(path) for name in CURVES for path in sorted((FOLDER / "cifar100").glob(f"{name}-seed*.json"))
     ]

@@ -16,7 +16,7 @@ ALONE = "cifar100/limit-seed21.json"  # the run that had a GPU to itself
 
 @cache
 def figures(file: str) -> dict[str, Any]:
-    """By name; where time and memory go by one name, the first has both measurements."""
+    """By name; where time and memory share a name, the first entry has both measurements."""
     found: dict[str, Any] = {}
     for figure in json.loads((FOLDER / f"bench-{file}.json").read_bytes())["figures"]:
         found.setdefault(figure["name"], figure)["measured"] |= figure["measured"]
@@ -34,7 +34,7 @@ def measured(file: str, name: str, what: str) -> float:
 
 
 def stages() -> dict[str, float]:
-    """Seconds of the run that had a GPU to itself; what no stage counts is "rest"."""
+    """Seconds of the run that had a GPU to itself; time outside all stages is "rest"."""
     seconds = {name: stage["seconds"] for name, stage in read_result(FOLDER / ALONE).seconds.items()}
     return {**seconds, "rest": 2 * seconds["total"] - sum(seconds.values())}
 
@@ -60,7 +60,7 @@ def cpu() -> str:
     lines = [
         ["on two CPU cores", ""],
         [
-            "calibration in closed form over attention per query, 512 queries, 1000 classes of 512 numbers",
+            "calibration in closed form over attention per query, 512 queries, 1000 classes of 512 dimensions",
             ratios("cpu", "closed form over attention, C = 1000, d = 512"),
         ],
         [
@@ -76,7 +76,7 @@ def cpu() -> str:
             ratios("cpu", prediction.format("512 images"), prediction.format("1 image")),
         ],
         [
-            "100,000 classes of 64 numbers: to build what is kept of them, to teach one more",
+            "100,000 classes of 64 dimensions: to build the kept terms, to teach one more class",
             f"{with_many_classes('build')}, {with_many_classes('teach a class')}",
         ],
         [

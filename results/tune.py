@@ -4,10 +4,10 @@ python results/tune.py OUT --benchmark cifar100 --preset limit --rows results/tu
 python results/tune.py OUT --rows FILE --set epochs=100 batch=512
 
 Every row is `fscil run PRESET BENCHMARK validation=classes KEY=VALUE ...`: some base classes arrive as new ones and are
-tested on held-out training images, so no test image takes part in a decision. The rows file has one row's settings on
+tested on held-out training images, so no test image influences a decision. The rows file has one row's settings on
 each line; # begins a comment. The preset without changes is always the first row, and the others are compared with it.
 --set holds for all rows. The tables are printed and written to OUT/tuning.md; the same command after an interruption
-goes on where it was.
+continues where it stopped.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The command line as its users meet it: a process of its own."""
+"""The command line as users run it: in its own process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TWO_PROCESSES = (*TORCHRUN, "--standalone", "--nproc-per-node", "2")
 def popen(
     *arguments: str | Path, cwd: Path, cache: str | Path = "off", by: Sequence[str] = (), **options: Any
 ) -> subprocess.Popen[str]:
-    """`python -m fscil ARGUMENTS` with one thread, started in a folder of the test's own, maybe by torchrun."""
+    """`python -m fscil ARGUMENTS` with one thread, started in the test's own folder, possibly by torchrun."""
     environment = {**os.environ, "PYTHONPATH": str(SOURCE), "FSCIL_CACHE": str(cache), "OMP_NUM_THREADS": "1"}
     environment["CUDA_VISIBLE_DEVICES"] = ""  # bits are compared, and a GPU may be shared
     environment.pop("FSCIL_DATA", None)
@@ -32,14 +32,14 @@ def popen(
 
 
 def fscil_process(*arguments: str | Path, cwd: Path, cache: str | Path = "off", **options: Any) -> tuple[int, str, str]:
-    """The same, waited for: exit code, standard output, standard error."""
+    """The same, until it exits: exit code, standard output, standard error."""
     process = popen(*arguments, cwd=cwd, cache=cache, **options)
     out, err = process.communicate()
     return process.returncode, out, err
 
 
 def assert_one_clear_line(err: str) -> None:
-    """An error of the user's making: one line, no traceback."""
+    """A user's mistake: one line, no traceback."""
     assert err.startswith("error: ")
     assert err.count("\n") == 1
     assert "Traceback" not in err

@@ -51,7 +51,7 @@ def build_tiny_benchmark(
     size: int = 8,
     trial: int = 1,
 ) -> Benchmark:
-    """Noise around a colour of its own for every class: small enough that a ResNet20 learns it in no time."""
+    """Noise around a different colour for each class: small enough for a ResNet20 to learn quickly."""
     classes = base + sum(ways)
     generator = torch.Generator().manual_seed(7)
     colours = torch.randint(40, 216, (classes, 3, 1, 1), generator=generator)
@@ -92,7 +92,7 @@ def tiny_benchmark() -> Callable[..., Benchmark]:
 
 @pytest.fixture
 def tiny_dataset(monkeypatch: pytest.MonkeyPatch) -> str:
-    """The tiny benchmark under the name "tiny", for whatever runs by name; gives settings that make runs short."""
+    """The tiny benchmark as the dataset "tiny", with default settings that keep runs short; returns its name."""
 
     def load(options: TinyOptions, root: Path | None) -> Benchmark:
         return build_tiny_benchmark(base=options.base, images=options.images, trial=options.trial)
@@ -108,7 +108,7 @@ def tiny_dataset(monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.fixture
 def photo_folder(tmp_path: Path) -> Callable[..., Path]:
-    """photo_folder(classes, images, size): a tree of small photos, JPEG and PNG in turn, each class in its colour."""
+    """photo_folder(classes, images, size): a tree of small photos, JPEG and PNG by turns, one colour per class."""
 
     def build(classes: int = 7, images: int = 8, size: int = 24, name: str = "photos") -> Path:
         rng = np.random.default_rng(11)

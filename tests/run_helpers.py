@@ -44,7 +44,7 @@ PowerCut = Callable[..., AbstractContextManager[None]]
 
 @pytest.fixture
 def power_cut(monkeypatch: pytest.MonkeyPatch) -> PowerCut:
-    """with power_cut(lines=n): a run ends as soon as its metrics have so many lines."""
+    """with power_cut(lines=n): a run is cut off as soon as its metrics have n lines."""
 
     @contextmanager
     def at(lines: int) -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""Watches the sizes of all tensors that are made."""
+"""Watches the sizes of all tensors that are created."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Saved models: a new process predicts what the run predicted, whatever the method; and names for people's images."""
+"""Saved models: a new process predicts what the run predicted, for every method; and class names for users' images."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def images() -> torch.Tensor:
 
 
 def test_names_and_probabilities(folder: Path, images: torch.Tensor) -> None:
-    model = fscil.load(folder)  # a run folder will do
+    model = fscil.load(folder)  # a run folder works, too
     assert model.class_names == [str(digit) for digit in range(10)]
     probabilities = model.predict_proba(images)
     assert (probabilities.shape, probabilities.dtype) == ((len(images), 10), np.float32)

@@ -145,7 +145,7 @@ def test_ctrl_c_exits_with_130_and_says_how_to_go_on(
     monkeypatch.setattr(runs, "execute", lambda *_: os.kill(os.getpid(), signal.SIGINT))
     found = fscil("run", "limit", "tiny", "--out", "my run")
     assert found.code == 130
-    assert found.err == "interrupted; go on with: fscil run --resume 'my run'\n"
+    assert found.err == "interrupted; continue with: fscil run --resume 'my run'\n"
 
 
 def test_a_lost_process_exits_with_1_and_says_how_to_go_on(
@@ -158,7 +158,7 @@ def test_a_lost_process_exits_with_1_and_says_how_to_go_on(
     found = fscil("run", "limit", "tiny", "--out", "run")
     assert found.code == 1
     assert_one_clear_line(found.err)
-    assert found.err.endswith("go on with: fscil run --resume run\n")
+    assert found.err.endswith("continue with: fscil run --resume run\n")
 
 
 def test_a_message_is_one_line_whatever_names_it_holds(fscil: Fscil, tmp_path: Path) -> None:

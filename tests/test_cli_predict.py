@@ -19,7 +19,7 @@ needs_load = pytest.mark.skipif(not hasattr(package, "load"), reason="fscil.load
 
 
 class Colours:
-    """Stands for a trained classifier: the redder an image, the more probable is "rose"."""
+    """Stands in for a trained classifier: the redder an image, the more probable "rose" is."""
 
     class_names = ("rose", "tulip", "玫瑰 [red]")
 
@@ -34,7 +34,7 @@ class Colours:
 
 @pytest.fixture
 def loaded(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Path, str, Colours]]:
-    """What fscil.load was asked for, and what it gave."""
+    """The arguments of each fscil.load call, and what it returned."""
     calls: list[tuple[Path, str, Colours]] = []
 
     def load(folder: Path, device: str = "cpu") -> Colours:

@@ -1,4 +1,4 @@
-"""The command line as a process: what a fresh interpreter imports, and does with the embedded digits."""
+"""The command line as a process: what a fresh interpreter imports, and runs on the embedded digits."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ print("imported:", *sorted({"torch", "torchvision", "sklearn", "matplotlib"} & s
 
 
 def fresh_interpreter(*calls: list[str]) -> list[str]:
-    """What one process prints that calls the command line again and again, and which heavy packages it imported."""
+    """What a process prints that calls the command line repeatedly, and which heavy packages it imported."""
     environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
     done = subprocess.run(
         [sys.executable, "-c", CALLS, json.dumps(calls)], env=environment, capture_output=True, text=True

@@ -31,7 +31,7 @@ def test_benchmark_defaults_that_a_method_does_not_know_are_left_out(tiny_datase
 
 @pytest.mark.parametrize(("name", "benchmark"), COMBINATIONS)
 def test_every_method_and_preset_has_a_whole_configuration_on_every_benchmark(name: str, benchmark: str) -> None:
-    """That no shipped preset, recipe or dataset names what nothing knows is checked on the way."""
+    """This also checks that no shipped preset, recipe or dataset has an unknown name."""
     for recipe in recipes.names():
         found = resolve(name, benchmark, [f"recipe={recipe}"])
         assert found.method_settings() is not None
@@ -109,7 +109,7 @@ def test_explained_settings_are_valid_toml_with_the_same_values() -> None:
 def test_every_value_says_where_it_is_from() -> None:
     lines = to_toml(resolve("limit", "cifar100", ["epochs=7", "momentum=0.9"]), explain=True).splitlines()
     shown = {line.partition(" ")[0]: line.partition("  # ")[2] for line in lines}
-    assert shown["batch"].startswith("recipe large-batch; default 128, the paper's. images a step")
+    assert shown["batch"].startswith("recipe large-batch; default 128, the paper's. images per step")
     assert shown["epochs"].startswith("typed; default 300, the paper's. passes over")
     assert shown["momentum"].startswith("typed. ")  # and happens to be the default
     assert shown["weight_decay"].startswith("default, the released code's")
@@ -128,7 +128,7 @@ def test_what_is_ours_is_not_called_the_papers() -> None:
 
 
 def test_limit_paper_is_the_papers_on_every_benchmark() -> None:
-    """Whatever benchmarks set for speed's sake, the letter stays."""
+    """Whatever benchmarks set for speed, limit-paper keeps the paper's values."""
     stated = {"batch": 128, "lr": 0.1, "epochs": 300, "dropout": 0.5, "encoder_lr": 2e-4, "calibrator_lr": 2e-4}
     ours = {"power": 1.0, "mirror": False, "whiten": 0.0, "base_margin": 0.0}
     for benchmark in datasets.names():

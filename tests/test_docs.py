@@ -1,4 +1,4 @@
-"""What the documents promise: their commands parse, their examples run, their tables say what the code says."""
+"""What the documents promise: their commands parse, their examples run, their tables match the code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streamed images behave as the tensor they stand for."""
+"""Streamed images behave like the tensor they stand for."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_an_image_that_cannot_be_read_is_named_to_who_asks(way: str) -> None:
     images = Reads(broken=23).images
     with pytest.raises(UserError, match="image 23 cannot be read"):
         ask[way](images)
-    assert torch.equal(images[24:], RESIDENT[24:])  # the others can still be had
+    assert torch.equal(images[24:], RESIDENT[24:])  # the others can still be read
 
 
 def test_nothing_is_read_after_an_error() -> None:

@@ -1,4 +1,4 @@
-"""What people install: the wheel and the sdist hold all that is needed, and the command works from there."""
+"""What users install: the wheel and the sdist hold all that is needed, and the command works from there."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_installed_command_and_module_work(installed: Path) -> None:
 
 @pytest.mark.slow
 def test_demo_ends_with_table_model_and_report(installed: Path, tmp_path: Path) -> None:
-    """The command of `make demo`, shortened, from the installed package; again, it reads what it finds."""
+    """The command of `make demo`, shortened, from the installed package; the second time it reads what it finds."""
     line = next(line for line in (ROOT / "Makefile").read_text().splitlines() if "fscil compare" in line)
     words = line.split(" --out ")[0].split()[1:]
     short = ["epochs=1", "meta_steps=4", "images_per_class=10", "test_images_per_class=2"]

@@ -58,7 +58,7 @@ def test_every_session_is_tested_on_all_classes_seen_so_far(
 
 @every_method
 def test_sessions_are_reported_as_they_happen(tiny_benchmark: Callable[..., Benchmark], name: str) -> None:
-    """run_sessions tells all predictions so far, run_protocol those of the session alone."""
+    """run_sessions reports all predictions so far, run_protocol only those of the session."""
     benchmark = tiny_benchmark()
     told: list[tuple[int, Tensor]] = []
     rows: list[tuple[str, int, Tensor]] = []
@@ -121,11 +121,11 @@ def test_trials_draw_other_shots(tiny_benchmark: Callable[..., Benchmark]) -> No
 
 @pytest.mark.parametrize("name", [name for name in methods.names() if methods.get(name).fixed_encoder])
 def test_trials_embed_the_test_images_once(tiny_benchmark: Callable[..., Benchmark], name: str) -> None:
-    """Whatever passes through the encoder in three trials and the standard draw: test images, and each draw's shots."""
+    """What passes through the encoder in three trials and the standard draw: test images, and each draw's shots."""
     benchmark = tiny_benchmark()
     method = learned(name, benchmark)
     seen: list[int] = []
-    hook = register_module_forward_pre_hook(  # of all encoders: every draw has a model of its own
+    hook = register_module_forward_pre_hook(  # of all encoders: every draw has its own model
         lambda module, inputs: seen.append(len(inputs[0])) if isinstance(module, Encoder) else None
     )
     try:

@@ -39,7 +39,7 @@ def test_what_is_written_is_read_back(tmp_path: Path, make_result: MakeResult) -
     result = make_result(class_names=['<script>"', "Käfer", "\ud800", *"abcdefg"], trials=trials)
     write_result(result, tmp_path / "result.json")
     assert read_result(tmp_path / "result.json") == result
-    assert read_result(tmp_path) == result  # a run folder will do
+    assert read_result(tmp_path) == result  # a run folder works, too
 
 
 def test_the_file_has_exactly_the_fields_one_a_line(tmp_path: Path, make_result: MakeResult) -> None:
@@ -76,7 +76,7 @@ def test_what_was_changed_in_a_run_of_version_1_stands_in_its_command(
     old = rewrite(drop=("version", "changed", "memory", "title"), command=command)
     assert read_result(old).changed == changed
     assert read_result(old).version == 2
-    assert read_result(rewrite(command=command, changed=["lr=7"])).changed == ["lr=7"]  # version 2 says it itself
+    assert read_result(rewrite(command=command, changed=["lr=7"])).changed == ["lr=7"]  # version 2 has it as a field
 
 
 def test_every_committed_result_can_be_read() -> None:

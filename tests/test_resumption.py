@@ -30,7 +30,7 @@ def test_left_over_checkpoints_are_not_taken_for_those_of_a_new_run(
 def test_a_finished_run_leaves_no_checkpoint(
     start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """Also where it was killed between its result and the end."""
+    """Even if it was killed between writing its result and the end."""
     start(name, "trials=1")
     assert not (tmp_path / "run" / "checkpoint").exists()
     with monkeypatch.context() as patch:
@@ -60,7 +60,7 @@ def test_interrupted_at_every_line_of_its_metrics_and_resumed(
     name: str,
     more: list[str],
 ) -> None:
-    """One run is cut off again and again, each time a line later; in the end it is the run that never was."""
+    """One run is cut off again and again, each time a line later; in the end it equals the uninterrupted run."""
     monkeypatch.setenv("FSCIL_CACHE", "off")
     expected = start(name, "epochs=2", "trials=1", *more, folder="whole")
     config = resolve(name, "tiny", ["epochs=2", "trials=1", *more])
@@ -71,7 +71,7 @@ def test_interrupted_at_every_line_of_its_metrics_and_resumed(
         assert not (tmp_path / "run" / "result.json").exists()
     result = runs.resume(where(tmp_path / "run"), QUIET)
     assert "total" in expected.seconds
-    assert "total" not in result.seconds  # of which this process knows only a part
+    assert "total" not in result.seconds  # this process knows only part of it
     assert result.accuracy == expected.accuracy
     assert result.trials == expected.trials
     for file in ("predictions.safetensors", "model/model.safetensors"):
@@ -82,14 +82,14 @@ def test_interrupted_at_every_line_of_its_metrics_and_resumed(
         )
         for folder in ("run", "whole")
     )
-    assert told == expected_lines  # nothing is missing and nothing is told twice
+    assert told == expected_lines  # no line is missing or duplicated
 
 
 @pytest.mark.parametrize("lines", [1, 2, 5])
 def test_a_resumed_run_keeps_its_command_and_what_was_changed(
     start: Start, tmp_path: Path, power_cut: PowerCut, monkeypatch: pytest.MonkeyPatch, lines: int
 ) -> None:
-    """They come from the run's own configuration, not from the command that went on with it."""
+    """They come from the run's own configuration, not from the command that resumed it."""
     monkeypatch.setenv("FSCIL_CACHE", "off")
     with power_cut(lines), pytest.raises(PowerCutError):
         start("decoupled-cosine", "epochs=2", seed=3)

@@ -1,4 +1,4 @@
-"""The rooms import each other as CONTRIBUTING.md draws them."""
+"""The rooms import each other as CONTRIBUTING.md shows."""
 
 from __future__ import annotations
 

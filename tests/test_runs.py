@@ -71,7 +71,7 @@ def test_the_same_seed_gives_the_same_files(start: Start, tmp_path: Path, monkey
 def test_a_folder_with_a_run_is_not_written_over(start: Start, tmp_path: Path) -> None:
     start("decoupled-cosine")
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    with pytest.raises(UserError, match=r"already holds a run; go on with --resume .*, or choose another --out"):
+    with pytest.raises(UserError, match=r"already holds a run; continue it with --resume .*, or choose another --out"):
         start("limit")
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 

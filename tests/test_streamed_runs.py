@@ -1,4 +1,4 @@
-"""Whole runs on a folder whose images are read while training."""
+"""Whole runs on a folder whose images are read during training."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_an_image_that_breaks_a_run_is_named(photo_folder: PhotoFolder, tmp_path
 def test_a_repaired_image_lets_the_run_go_on(
     photo_folder: PhotoFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that is met after training: nothing of that is lost."""
+    """An image that is first read after training: no training is lost."""
     photos = photo_folder(classes=7, images=8)
     expected = start("decoupled-cosine", photos, tmp_path / "whole", "stream=always")
     tested = sorted((photos / "class6").iterdir())

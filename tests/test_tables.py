@@ -41,7 +41,7 @@ def test_the_papers_row_and_the_difference_stand_below_ours(make_result: MakeRes
 def test_the_papers_base_and_new_are_shown_where_it_has_them(make_result: MakeResult) -> None:
     lines = table_lines([make_result((100, *[10] * 10), benchmark="cub200", method="limit", preset="limit-paper")])
     assert lines[1].values[-3:] == [73.6, 41.8, 53.3]
-    assert lines[2].values[-3:] == [None, None, None]  # a mean over classes less a mean over images says nothing
+    assert lines[2].values[-3:] == [None, None, None]  # a mean over classes minus a mean over images is meaningless
     assert lines[0].label == "limit-paper"
 
 

@@ -4,8 +4,8 @@ import fscil
 
 result = fscil.run("limit", "digits", seed=1, epochs=20)     # one method, one benchmark, one seed
 results = fscil.compare("digits", ["limit", "decoupled-cosine"], seeds=[1, 2])
-model = fscil.load("runs/limit/model")                       # what a run has learned
-model.predict(["a.jpg", "b.jpg"])                            # names of classes
+model = fscil.load("runs/limit/model")                       # the model that a run has learned
+model.predict(["a.jpg", "b.jpg"])                            # class names
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# imported when they are first used: the package itself is there at once
+# imported on first use, so that importing the package itself is fast
 _HOMES = {
     "Classifier": "classifier", "Result": "results", "UserError": "errors", "compare": "api", "load": "classifier",
     "read_result": "results", "run": "api",

@@ -33,13 +33,13 @@ def run(
     Args:
         method: a method or preset; `fscil methods` lists them
         benchmark: a dataset; `fscil data list` lists them
-        seed: decides everything that is random
-        out: the run folder, which then holds model, report and all numbers; by default a new one under runs/. A
-            finished run of this configuration in it is read, an interrupted one is resumed.
-        device: cpu or cuda; by default cuda where there is one
+        seed: of everything random
+        out: the run folder, for model, report and all numbers; by default a new one under runs/. If it already
+            holds a run of this configuration, that is read if finished and resumed if interrupted.
+        device: cpu or cuda; by default cuda if available
         root: the folder of datasets; by default the environment variable FSCIL_DATA
         quiet: show no progress
-        settings: as `fscil run` takes them, for instance epochs=20
+        settings: as for `fscil run`, for instance epochs=20
     """
     config = resolve(method, benchmark, _overrides(settings), seed)
     folder = Path(out) if out is not None else runs.new_folder(config)
@@ -59,8 +59,8 @@ def compare(
 ) -> list[Result]:
     """Every method with every seed, in that order; finished runs in the folder are read, interrupted ones resumed.
 
-    Seeds are a list, or how many from 1. The folder then also holds a report of the whole comparison. A method ignores
-    settings that only others know.
+    Seeds are a list, or a number of seeds counted from 1. The folder also gets a report of the whole comparison. A
+    method ignores settings that only other methods have.
     """
     named = methods.split(",") if isinstance(methods, str) else methods
     numbers = range(1, seeds + 1) if isinstance(seeds, int) else seeds
@@ -70,7 +70,7 @@ def compare(
 
 def _environment(folder: Path, device: str | None, root: str | PathLike[str] | None) -> runs.RunEnvironment:
     if int(os.environ.get("WORLD_SIZE", "1")) > 1 and distributed.is_single_process():
-        raise UserError("several processes would write the same folder; start them as torchrun -m fscil run ...")
+        raise UserError("several processes would write to the same folder; start them with torchrun -m fscil run ...")
     runs.read_dataset.cache_clear()  # files may have changed since the last call
     return runs.RunEnvironment(runs.choose_device(device), folder, Path(root) if root is not None else None)
 

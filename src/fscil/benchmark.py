@@ -18,7 +18,7 @@ Classes = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Session:
-    """One step of the stream. Labels count classes in their order of arrival, over all sessions."""
+    """One step of the stream. Labels number the classes in order of arrival, over all sessions."""
 
     classes: Classes
     images: Images  # uint8 [n, 3, height, width]
@@ -35,7 +35,7 @@ class Pool:
     images: Images  # uint8 [n, 3, height, width]
     labels: Tensor  # int64 [n]
     items: Sequence[int] | Sequence[str]  # the images' names
-    base_checksum: str  # of the base session's items, which are the same in every trial
+    base_checksum: str  # of the base session's items, the same in every trial
 
 
 @dataclass(frozen=True)
@@ -48,9 +48,9 @@ class Benchmark:
     mean: tuple[float, float, float]  # of the pixels in [0, 1], for normalisation
     std: tuple[float, float, float]
     split_checksum: str  # which item went where
-    pool: Pool  # stays where it was read, whatever device the sessions are on
+    pool: Pool  # stays where it was loaded, whatever device the sessions are on
     warnings: tuple[str, ...] = ()
-    title: str = ""  # what reports call it, where the name says little
+    title: str = ""  # used in reports, where the name says little
 
     def seen(self, i: int) -> int:
         """How many classes have arrived by the end of session i; their labels are 0 .. seen(i) - 1."""
@@ -70,7 +70,7 @@ class Benchmark:
         )
 
     def redrawn(self, trial: int) -> Benchmark:
-        """With the shots of another trial. Nothing is read again, and nothing but the shots moves to the device."""
+        """The same with the shots of another trial. Nothing is read again, and only the shots move to the device."""
         base, *later = self.sessions
         sizes = [(session.classes, len(session.labels) // len(session.classes)) for session in later]
         sessions, split_checksum = draw_sessions(self.pool, sizes, trial)
@@ -81,14 +81,14 @@ class Benchmark:
 def draw_shots(n: int, shot: int, seed: int = 1) -> list[int]:
     """Positions of a class's shots among its n training images.
 
-    Seed 1 is the draw behind the field's published session lists: legacy NumPy, seeded anew for every class. The
+    Seed 1 is the draw behind the field's published session lists: legacy NumPy, reseeded for every class. The
     paper's multiple trials shuffle with seeds 1 .. E and take the first K, which is the same rule.
     """
     return [int(i) for i in np.random.RandomState(seed).permutation(n)[:shot]]
 
 
 def checksum(items: Iterable[object]) -> str:
-    """First 16 hex digits of the SHA-256 of the items, one a line: the canonical form of a session list."""
+    """First 16 hex digits of the SHA-256 of the items, one per line: the canonical form of a session list."""
     text = "".join(f"{item}\n" for item in items)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -119,8 +119,8 @@ def split(
 ) -> Benchmark:
     """Cut a labelled dataset into a base session with all its images and few-shot sessions of ways[i] classes each.
 
-    Labels must count classes in order of arrival; train_items names every training image (its row or file name) and
-    is what the split's checksum is made of.
+    Labels must number the classes in order of arrival; train_items names every training image (its row or file name)
+    and is what the split's checksum is computed from.
     """
     needed = base_classes + sum(ways)
     if base_classes < 1 or needed > len(class_names):
@@ -186,7 +186,7 @@ def validation_benchmark(benchmark: Benchmark, held_out_share: float = 0.2, tria
     """An inner benchmark of base classes alone, so that settings can be chosen without any test image.
 
     The last third of the base classes arrives in sessions of the real way and shot (60 base classes of 5-way 5-shot:
-    40 + 4 x 5); the test set is the last fifth of every base class's training images, which are trained on no more.
+    40 + 4 x 5); the test set is the last fifth of every base class's training images, which are not trained on.
     """
     base = benchmark.sessions[0]
     if len(benchmark.sessions) < 2:

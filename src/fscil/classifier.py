@@ -1,4 +1,4 @@
-"""Classifier: a saved model for people with images: names in and names out, files or arrays."""
+"""Classifier: a saved model for end users, from image files or arrays to class names."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Picture = str | PathLike[str] | Image.Image | NDArray[np.uint8] | Tensor
 
 
 def load(folder: str | PathLike[str], device: str = "cpu") -> Classifier:
-    """A model folder, or the run folder around it, ready to predict on cpu or cuda."""
+    """Load a model folder, or the run folder around it, ready to predict on cpu or cuda."""
     path, chosen = Path(folder), choose_device(device)
     if not os.path.exists(path / "config.json") and os.path.exists(path / "model" / "config.json"):
         path = path / "model"

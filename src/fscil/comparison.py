@@ -18,7 +18,7 @@ from fscil.results import Result
 @dataclass(frozen=True)
 class Comparison:
     results: list[Result]
-    lines: list[str]  # what stands under the table
+    lines: list[str]  # printed under the table
 
 
 def compare(

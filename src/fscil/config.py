@@ -1,4 +1,4 @@
-"""Config: what a run is made of, complete, from defaults, a recipe, a preset and key=value arguments."""
+"""Config: the complete configuration of a run, from defaults, a recipe, a preset and key=value arguments."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class Config:
     options: dict[str, Any]  # of the dataset
     run: dict[str, Any]
     note: str = ""  # what the preset simplifies
-    sources: dict[str, str] = field(default_factory=dict, compare=False, repr=False)  # key -> where its value is from
+    sources: dict[str, str] = field(default_factory=dict, compare=False, repr=False)  # key -> source of its value
 
     def as_dict(self) -> dict[str, Any]:
-        """What the run is, without where its values are from."""
+        """The configuration without the sources of its values."""
         return {each.name: getattr(self, each.name) for each in dataclasses.fields(self) if each.compare}
 
     @property
@@ -48,7 +48,7 @@ class Config:
         plain = resolve(self.preset, self.benchmark)
         first = different(self.options, plain.options)
         first |= {key: value for key, value in different(self.settings, plain.settings).items() if key == "recipe"}
-        # other defaults depend on the options and the recipe: what else differs shows once these are set
+        # other defaults depend on the options and the recipe, so what else differs shows only once these are set
         nearer = resolve(self.preset, self.benchmark, overrides_from(first))
         rest = different(self.settings, nearer.settings) | different(self.run, nearer.run)
         if "recipe" in nearer.settings:
@@ -57,7 +57,7 @@ class Config:
 
     @property
     def command(self) -> str:
-        """What to type for this very run."""
+        """The command that starts this run."""
         return shlex.join(["fscil", "run", self.preset, self.benchmark, *self.changed, "--seed", str(self.seed)])
 
     def method_settings(self) -> Any:
@@ -71,11 +71,11 @@ class Config:
 
 
 def resolve(preset: str, benchmark: str, overrides: Sequence[str] = (), seed: int = 1) -> Config:
-    """The method's defaults, then the recipe, the dataset's defaults, the preset and what was typed: the last wins."""
+    """The method's defaults, then the recipe, the dataset's defaults, the preset, what was typed; later ones win."""
     method, text = read_preset(preset)
     dataset = datasets.get(benchmark)
     if type(seed) is not int or seed < 0:
-        raise UserError(f"seed={seed} is not a whole number from 0 upwards")
+        raise UserError(f"seed={seed} is not a non-negative whole number")
     known = known_settings(method, benchmark)
     typed = dict(split_override(override) for override in overrides)
     for key in typed:
@@ -117,7 +117,7 @@ def other_length(given: Mapping[str, Any]) -> str:
     """Pre-training lasts for a number of epochs or of steps: giving one of them sets the other, named here, to 0."""
     epochs, steps = given.get("epochs"), given.get("steps")
     if epochs and steps:
-        raise UserError(f"epochs={epochs} and steps={steps} both say how long to pre-train; give one of them")
+        raise UserError(f"epochs={epochs} and steps={steps} both set the length of pre-training; give one of them")
     return "steps" if epochs else "epochs" if steps else ""
 
 
@@ -131,7 +131,7 @@ def overrides_from(values: Mapping[str, Any]) -> list[str]:
 
 
 def overrides_of(preset: str, benchmark: str, overrides: Sequence[str]) -> list[str]:
-    """Those overrides that this method knows, where several methods are run with the same ones."""
+    """The overrides that this method knows, for comparing several methods with the same ones."""
     known = known_settings(read_preset(preset)[0], benchmark)
     return [override for override in overrides if split_override(override)[0] in known]
 
@@ -140,7 +140,7 @@ def check_overrides(names: Sequence[str], benchmark: str, overrides: Sequence[st
     """Refuse a setting that none of the methods knows."""
     for override in overrides:
         if not any(overrides_of(name, benchmark, [override]) for name in names):
-            resolve(names[0], benchmark, [override])  # says what would have been right
+            resolve(names[0], benchmark, [override])  # raises an error with the right names
 
 
 def split_override(override: str) -> tuple[str, str]:
@@ -151,7 +151,7 @@ def split_override(override: str) -> tuple[str, str]:
 
 
 def to_toml(config: Config, explain: bool = False) -> str:
-    """The whole configuration; with explain, where every value is from and what it is for."""
+    """The whole configuration; with explain, where every value comes from and what it is for."""
     known = known_settings(config.method, config.benchmark)
     lines = [
         f"{name} = {toml_value(getattr(config, name))}" for name in ("preset", "method", "benchmark", "seed", "note")
@@ -178,7 +178,7 @@ def explanation(setting: dataclasses.Field[Any], value: Any, source: str) -> str
 
 
 def toml_value(value: Any) -> str:
-    """Strings, numbers, booleans and lists look alike in JSON and TOML."""
+    """Strings, numbers, booleans and lists look the same in JSON and TOML."""
     text = json.dumps(list(value) if isinstance(value, tuple) else value, ensure_ascii=False)
     return text.replace("\x7f", "\\u007f")  # the one character that JSON leaves alone and TOML does not allow
 
@@ -188,7 +188,7 @@ def read_config(path: Path) -> Config:
     try:
         text: Mapping[str, Any] = tomllib.loads(path.read_text())
     except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}; name a run folder, as `fscil run` makes it") from error
+        raise UserError(f"cannot read {path}: {error.strerror}; name a run folder, as made by `fscil run`") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"{path} is not valid TOML ({error}); start the run again") from error
     names = [each.name for each in dataclasses.fields(Config) if each.compare]
@@ -201,7 +201,7 @@ def read_config(path: Path) -> Config:
     checked = resolve(text["preset"], text["benchmark"], given, text["seed"])
     choose(text["method"], [checked.method], "method", where=str(path))
     parsed: dict[str, Any] = {}
-    for section in SECTIONS:  # what an older version did not write stays away, so that the run keeps its hash
+    for section in SECTIONS:  # keys that an older version did not write are not added, so that the run keeps its hash
         own = getattr(checked, section)
         parsed[section] = {choose(key, own, "setting", where=f"{path}, [{section}]"): own[key] for key in text[section]}
     config = dataclasses.replace(checked, note=text["note"], **parsed)
@@ -213,8 +213,8 @@ def config_hash(config: Mapping[str, Any]) -> str:
     """A name for a run's settings, "SETTINGS-RUN" in hex digits; the order of the keys does not matter.
 
     The first part leaves out the seed (a key of the configuration itself) and the trial (also where it is an option of
-    the dataset): runs that share it are repetitions of one another, and tables take their mean. The whole is different
-    for every configuration, so it may serve as the key of a cache.
+    the dataset): runs that share it are repetitions of one another, and tables take their mean. The whole hash is
+    different for every configuration, so it can serve as a cache key.
     """
     settings = without_trial({key: value for key, value in config.items() if key != "seed"})
     return f"{digest(settings)[:12]}-{digest(config)[:8]}"

@@ -1,6 +1,6 @@
-"""What a configuration is put together from: settings of the method, the dataset and the run, presets, defaults.
+"""The sources of a configuration: settings of the method, the dataset and the run, presets, defaults.
 
-A name that nothing would read, or that two would read, is refused.
+A name that nothing reads, or that two of them would read, is refused.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PRESET_KEYS = ("method", "description", "settings", "on", "notes", "note")
 
 @dataclass(frozen=True)
 class RunSettings:
-    """What belongs to neither the method nor the dataset."""
+    """Settings that belong to neither the method nor the dataset."""
 
     validation: str = setting(
         "none",
@@ -36,12 +36,12 @@ class RunSettings:
         "auto", "of gradient steps; auto: bfloat16 on a GPU, float32 on a CPU", choices=("auto", "float32")
     )
     segment_mib: int = setting(
-        512, "augmented images that lie on the device at once; longer epochs are prepared in parts", least=1
+        512, "MiB of augmented images on the device at once; longer epochs are prepared in parts", least=1
     )
 
 
 def known_settings(method: str, benchmark: str) -> Known:
-    """All that key=value may name. It does not say whose setting it is, so no two may have one of the same name."""
+    """Everything that key=value may set. It does not say whose setting it is, so no two owners may share a name."""
     owners = {
         f"method {method!r}": fields_of(methods.get(method).Settings),
         f"dataset {benchmark!r}": fields_of(datasets.get(benchmark).options),
@@ -86,7 +86,7 @@ def check_preset(name: str, preset: dict[str, Any]) -> None:
         for dataset in preset.get(table, {}):
             choose(dataset, known_datasets, "dataset", where=f"{file}, [{table}]")
     known = {*fields_of(methods.get(preset.get("method", name)).Settings), *fields_of(RunSettings)}
-    for key in preset.get("settings", {}):  # they hold on every dataset, so they cannot be options of one
+    for key in preset.get("settings", {}):  # they apply to every dataset, so they cannot be options of one
         choose(key, known, "setting", where=f"{file}, [settings]")
     for dataset, settings in preset.get("on", {}).items():
         here = known.union(fields_of(datasets.get(dataset).options))
@@ -95,7 +95,7 @@ def check_preset(name: str, preset: dict[str, Any]) -> None:
 
 
 def dataset_defaults(dataset: datasets.Dataset, options: Any, method: str) -> dict[str, object]:
-    """What suits the dataset. This method need not know all of it, but some method must."""
+    """The dataset's defaults. This method need not know each of them, but some method must."""
     defaults = dataset.defaults_for(options)
     known = {key for name in (method, *methods.METHODS) for key in fields_of(methods.get(name).Settings)}
     if not defaults.keys() <= known:  # only then are the methods of other packages imported

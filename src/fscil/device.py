@@ -9,7 +9,7 @@ from fscil.errors import UserError
 
 
 def choose_device(name: str | None) -> torch.device:
-    """cpu or cuda; None: cuda where there is one. Every rank of a machine takes a GPU of its own."""
+    """cpu or cuda; None: cuda if available. Each rank on a machine takes its own GPU."""
     if name not in (None, "cpu", "cuda"):
         raise UserError(f"unknown device {name!r}: it is cpu or cuda")
     if name == "cuda" and not torch.cuda.is_available():

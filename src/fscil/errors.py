@@ -1,8 +1,8 @@
-"""The exceptions that people are meant to read."""
+"""The exceptions whose messages are meant for users."""
 
 
 class UserError(Exception):
-    """Something the user can put right. Its message is one line that says what to do; the command line exits with 2."""
+    """Something the user can fix. Its message is one line that says what to do; the command line exits with 2."""
 
 
 class LostContact(Exception):  # noqa: N818

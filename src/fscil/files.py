@@ -1,4 +1,4 @@
-"""Files that are either whole or absent."""
+"""Files that are either complete or absent."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from fscil.errors import UserError
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Write data beside its name and rename it into place, so that no reader and no crash ever sees half a file.
+    """Write data beside its name and rename it into place, so that there is never half a file, even after a crash.
 
-    Missing folders are made. When the disk is full or the folder cannot be written, the file that was there before is
-    still there, nothing is left beside it, and the user is told in one line.
+    Missing folders are created. If the disk is full or the folder is not writable, the previous file is kept, nothing
+    is left beside it, and the user gets a one-line error.
     """
     path = Path(path)
     beside = path.with_name(f".{path.name[:64]}.{secrets.token_hex(4)}.part")
@@ -36,7 +36,7 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make a rename survive a power cut, where the file system offers that."""
+    """Make a rename survive a power cut, if the file system supports that."""
     with suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:

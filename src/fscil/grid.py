@@ -25,7 +25,7 @@ State = Literal["finished", "to resume", "to run"]
 Groups = Mapping[str, Sequence[Result]]  # row -> its results, one for each seed
 
 MEASURES = {"last": "last", "average": "average", "base": "base", "new": "new", "harmonic_mean": "HM"}
-COMPARED = {"last": "last session", "harmonic_mean": "harmonic mean"}  # the two numbers that differences are given for
+COMPARED = {"last": "last session", "harmonic_mean": "harmonic mean"}  # the two measures that differences are given for
 LONGEST_NAME = 120  # of a folder; file systems allow 255 bytes
 
 
@@ -48,7 +48,7 @@ class Job:
 
 
 def build_jobs(benchmark: str, rows: Iterable[Row], seeds: Iterable[int], prefix: str) -> list[Job]:
-    """All runs of a grid, seed by seed, so that one that is interrupted still has rows to compare.
+    """All runs of a grid, seed by seed, so that an interrupted grid already has rows to compare.
 
     Every configuration is resolved here: a mistake in the last row is refused before the first one trains.
     """
@@ -76,7 +76,7 @@ def describe(job: Job) -> str:
 
 
 def state_of(job: Job, folder: Path) -> State:
-    """What is left to do for a run; a folder that holds another one is refused."""
+    """What is left to do for a run; a folder that holds a different run is refused."""
     if not (folder / "config.toml").exists():
         return "to run"
     if read_config(folder / "config.toml").hash != job.config.hash:
@@ -90,7 +90,7 @@ def run_grid(jobs: Sequence[Job], environment: runs.RunEnvironment, console: Con
     states = distributed.broadcast(lambda: [state_of(*pair) for pair in zip(jobs, folders, strict=True)])
     say(console, *overview(jobs, states))
     groups: dict[str, list[Result]] = {job.row: [] for job in jobs}
-    seconds: dict[str, list[float]] = defaultdict(list)  # by row: how long runs took that started here
+    seconds: dict[str, list[float]] = defaultdict(list)  # by row: how long the runs started here took
     for i, (job, folder, state) in enumerate(zip(jobs, folders, states, strict=True)):
         if state != "finished":
             left = [other.row for other, its in zip(jobs[i:], states[i:], strict=True) if its != "finished"]
@@ -118,13 +118,13 @@ def overview(jobs: Sequence[Job], states: Sequence[State]) -> list[str]:
         seeds: dict[str, list[str]] = {}
         for job in some:
             seeds.setdefault(job.row, []).append(str(job.config.seed))
-        if some and len(some) < len(jobs):  # else the first line has said it all
+        if some and len(some) < len(jobs):  # otherwise the first line says it all
             lines.append(f"  {state:9}  " + "; ".join(f"{row}: seed {' '.join(its)}" for row, its in seeds.items()))
     return lines
 
 
 def time_left(rows: Sequence[str], seconds: Mapping[str, Sequence[float]]) -> str:
-    """An estimate for the runs of these rows, from runs of the same row where there are some, else from all."""
+    """An estimate for the runs of these rows, from runs of the same row if there are any, else from all."""
     known = [value for values in seconds.values() for value in values]
     if not known:
         return ""

@@ -1,7 +1,7 @@
-"""Images: a tensor, or, where they would not fit, files that are read when their pixels are asked for.
+"""Images: a tensor, or, if they would not fit in memory, files that are read when their pixels are needed.
 
-Both are indexed in the same way, and what comes out is a uint8 tensor on the device, so whoever trains need not know
-which of the two it has. Only who selects images without looking at them does so by `subset`.
+Both are indexed in the same way and return a uint8 tensor on the device, so training code need not know which of the
+two it has. Only code that selects images without reading their pixels needs `subset`.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class Source:
     read: Read
     size: int  # height and width
     recipe: str  # how files become pixels
-    facts: Sequence[str]  # by row, what tells an image from another one without reading it
-    copied: Sequence[str] | None = None  # by row, those of the facts that a copy on another machine shares; else all
+    facts: Sequence[str]  # by row, what identifies an image without reading it
+    copied: Sequence[str] | None = None  # by row, the facts shared by a copy on another machine; None: all of them
 
 
 class StreamedImages:
@@ -67,7 +67,7 @@ class StreamedImages:
         self.prefetched = Reading(self.source.read, rows, self.source.size)
 
     def split(self, size: int) -> Iterator[Tensor]:
-        """Batch by batch, as a tensor's."""
+        """Batch by batch, like Tensor.split."""
         return in_parts(self, torch.arange(len(self)), size)
 
 
@@ -75,12 +75,12 @@ Images = Tensor | StreamedImages
 
 
 def subset(images: Images, index: Tensor | slice) -> Images:
-    """Some of the images, of which streamed ones are not read yet."""
+    """Some of the images; streamed ones are not read yet."""
     return images.subset(index) if isinstance(images, StreamedImages) else images[index]
 
 
 def to_device(values: Tensor, device: torch.device) -> Tensor:
-    """Values of the host on the device, without waiting for it."""
+    """Copy values from the host to the device, without waiting."""
     if device.type == "cuda" and not values.is_cuda:
         values = values.pin_memory()
     return values.to(device, non_blocking=True)
@@ -92,13 +92,13 @@ def pixels(images: Images, index: Tensor) -> Tensor:
 
 
 def prefetch(images: Images, index: Tensor) -> None:
-    """images[index] will be asked for next: streamed ones are read in the meantime."""
+    """Announce that images[index] comes next: streamed images are read in the background."""
     if isinstance(images, StreamedImages):
         images.prefetch(index)
 
 
 def in_parts(images: Images, index: Tensor, size: int) -> Iterator[Tensor]:
-    """images[index], for an index on the host, so many at a time; the next are read while the last ones are in use."""
+    """images[index], for an index on the host, `size` at a time; the next part is read while the last one is in use."""
     parts = index.split(size)
     for part, following in zip_longest(parts, parts[1:]):
         found = pixels(images, part)
@@ -108,7 +108,7 @@ def in_parts(images: Images, index: Tensor, size: int) -> Iterator[Tensor]:
 
 
 def contents(images: Images) -> bytes | memoryview:
-    """What the images are: the pixels, or where those would have to be read, all that is known about the files."""
+    """What identifies the images: the pixels or, for streamed images, the facts known about the files."""
     if isinstance(images, StreamedImages):
         facts = (images.source.facts[row] for row in images.rows.tolist())
         return "\n".join([images.source.recipe, *facts]).encode()
@@ -116,7 +116,7 @@ def contents(images: Images) -> bytes | memoryview:
 
 
 def contents_of_copies(images: Images) -> bytes | memoryview:
-    """The same where the images are copies of each other, on whatever machine: files are not known by their time."""
+    """The same for comparing copies on different machines: the modification time of files is left out."""
     if isinstance(images, StreamedImages) and images.source.copied is not None:
         return "\n".join(images.source.copied[row] for row in images.rows.tolist()).encode()
     return contents(images)

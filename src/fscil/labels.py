@@ -1,4 +1,4 @@
-"""How tables and pictures call runs: short labels that differ wherever the settings do."""
+"""Labels of runs in tables and pictures: short, and different wherever the settings differ."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ LONGEST = 24  # characters of a label; settings that would make it longer go int
 
 @dataclass(frozen=True)
 class Label:
-    text: str  # different from every other one of its table
-    footnote: str  # what the letter in the text stands for; empty where it has none
+    text: str  # unique within its table
+    footnote: str  # what the letter in the text stands for; empty if it has none
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Labels:
 
 
 def repetitions(results: Sequence[Result]) -> list[list[Result]]:
-    """Results that differ in seed or trial only, together; a run that is given twice does not count as two seeds."""
+    """Groups of results that differ in seed or trial only; a run given twice does not count as two seeds."""
     groups: dict[tuple[object, ...], list[Result]] = {}
     times_met: Counter[tuple[object, ...]] = Counter()
     for result in results:
@@ -51,7 +51,7 @@ def title_of(result: Result) -> str:
 
 
 def by_benchmark(results: Sequence[Result]) -> dict[str, list[Result]]:
-    """The results of every benchmark, under its title."""
+    """The results of each benchmark, by its title."""
     found: dict[str, list[Result]] = {}
     for result in results:
         found.setdefault(title_of(result), []).append(result)
@@ -69,12 +69,12 @@ def runs_in_words(group: Group) -> str:
 
 
 def weights_name(result: Result) -> str:
-    """Without the checksum."""
+    """The name of the weights, without the checksum."""
     return result.weights.partition(" sha256:")[0]
 
 
 def settings_in_words(result: Result) -> list[str]:
-    """Augmentation, weights and memory, then what was changed by hand."""
+    """Augmentation, weights and memory, then the settings that were changed."""
     told = {"augmentation": result.augmentation, "weights": weights_name(result), "memory": result.memory}
     told = {key: value for key, value in told.items() if value not in ("", "none")}
     words = [value if key == "augmentation" else f"{key} {value}" for key, value in told.items()]
@@ -82,7 +82,7 @@ def settings_in_words(result: Result) -> list[str]:
 
 
 def labels(groups: Sequence[Group]) -> Labels:
-    """A method's name, and behind it the settings that not all of these groups have, or a letter for them."""
+    """A method's name, followed by the settings that not all of these groups share, or a letter for them."""
     settings = [settings_in_words(group[0]) for group in groups]
     shared = [word for word in settings[0] if all(word in words for words in settings)] if settings else []
     own = [[word for word in words if word not in shared] for words in settings]
@@ -101,7 +101,7 @@ def labels(groups: Sequence[Group]) -> Labels:
 
 
 def tell_apart(groups: Sequence[Group], own: list[list[str]]) -> None:
-    """Where name and settings are the same, add what is not; a run that is given twice gets a number."""
+    """Where name and settings are the same, add what differs; a run given twice gets a number."""
     for fact in (lambda r: f"configuration {settings_hash(r)}", lambda r: f"weights {r.weights}"):
         named = [(name_of(group[0]), *words) for group, words in zip(groups, own, strict=True)]
         facts = [fact(group[0]) for group in groups]

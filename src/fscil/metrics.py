@@ -1,12 +1,12 @@
-"""What a run is judged by: pure functions over the predictions of all sessions, in NumPy.
+"""The metrics of a run: pure functions of the predictions of all sessions, in NumPy.
 
 Every function takes
-- labels [n_test]: the class of every test image; classes count from 0 in their order of arrival;
+- labels [n_test]: the class of every test image; classes are numbered from 0 in order of arrival;
 - predictions [sessions, n_test]: the class predicted after each session, -1 where the image's class was not yet seen;
 - classes_per_session: how many classes arrived in each session, e.g. [60, 5, 5, ...]; session 0 is the base.
 
-Anything NumPy can read will do, tensors on the CPU included. Accuracies are in percent. A value that nothing was
-measured for (new classes in a benchmark without any) is None.
+Anything that NumPy can convert is accepted, including CPU tensors. Accuracies are in percent. A value for which nothing
+was measured (new classes in a benchmark without any) is None.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def session_accuracy(labels: ArrayLike, predictions: ArrayLike, classes_per_sess
     seen = np.cumsum(classes_per_session)
     accuracies = [percent_correct(y, predicted[i], y < seen[i]) for i in range(len(seen))]
     if accuracies[0] is None:
-        raise UserError("the base classes have no test images; add some, since there is nothing to measure without")
+        raise UserError("the base classes have no test images; add some, or there is nothing to measure")
     return [accuracy for accuracy in accuracies if accuracy is not None]  # session 0's images are in every session
 
 
@@ -114,7 +114,7 @@ def forgetting(labels: ArrayLike, predictions: ArrayLike, classes_per_session: S
 
     The classes that arrived together are one group. A group's forgetting is its best accuracy after any earlier session
     minus its accuracy now; the value is the mean over all groups that were seen before. Negative means that old classes
-    have become better. Session 0 has nothing to forget: 0.
+    have improved. Session 0 has nothing to forget: 0.
     """
     y, predicted = checked(labels, predictions, classes_per_session)
     groups = group_accuracy(y, predicted, classes_per_session)
@@ -153,7 +153,7 @@ def percent_correct(labels: NDArray[np.int64], predicted: NDArray[np.int64], whe
 
 
 def checked(labels: ArrayLike, predictions: ArrayLike, classes_per_session: Sequence[int]) -> tuple[Ints, Ints]:
-    """Labels and predictions as integer arrays, after making sure that they tell one story."""
+    """Labels and predictions as integer arrays, after checking that they are consistent."""
     y, predicted = np.asarray(labels, dtype=np.int64), np.asarray(predictions, dtype=np.int64)
     if not classes_per_session or min(classes_per_session) < 1:
         raise UserError(

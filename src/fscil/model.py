@@ -1,4 +1,4 @@
-"""Model: one module from images to logits, with all that inference needs. Learning and loading build it alike."""
+"""Model: one module from images to logits, with all that inference needs. Training and loading build the same one."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from fscil import calibrators, distributed, encoders
 from fscil.encoders import Encoder
 from fscil.images import Images, subset
 
-FEATURES_AT_ONCE = 512  # images whose features are raised, mirrored and whitened together
+FEATURES_AT_ONCE = 512  # images whose features are raised to the power, mirrored and whitened together
 
 
-LARGEST = 4096  # pixels a side
+LARGEST = 4096  # pixels per side
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class ModelSpec:
     """What a model is built from, besides its tensors: plain values, as a model folder's config.json holds them."""
 
     encoder: str
-    stored_size: int  # image files are resized to this many pixels a side ...
+    stored_size: int  # image files are resized to this many pixels per side ...
     input_size: int  # ... of which the encoder sees the central ones
     mean: tuple[float, ...]  # of the pixels in [0, 1], for normalisation
     std: tuple[float, ...]
@@ -35,7 +35,7 @@ class ModelSpec:
     calibrator: str = "cosine"
     calibrator_options: dict[str, Any] = field(default_factory=dict)
     base_margin: float = 0.0
-    weights: str = "none"  # that the encoder started from, by name and checksum
+    weights: str = "none"  # what the encoder started from, by name and checksum
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> ModelSpec:
@@ -57,7 +57,7 @@ def _is_finite(value: object) -> bool:
 
 
 def build(spec: ModelSpec, classes: int, weights: str = "none") -> Model:
-    """A model with rows for so many classes, initialised from torch's global generator, or the encoder from weights."""
+    """A model with this many classes, initialised from torch's global generator; the encoder may load weights."""
     encoder = encoders.build(spec.encoder, spec.mean, spec.std, input_size=spec.input_size, weights=weights)
     rows = nn.init.kaiming_uniform_(torch.empty(classes, encoder.dim), a=5**0.5)
     return Model(spec if weights == "none" else replace(spec, weights=encoder.weights), encoder, rows)
@@ -67,7 +67,7 @@ class Model(nn.Module):
     """phi, W and what turns them into logits: uint8 images [n, 3, h, w] -> logits [n, classes], in order of arrival.
 
     Three things may be done to the encoder's features, none of them in the paper. They come from a ReLU, so a few
-    dominate; raised to a power below 1 they are evened out, which helps classes that the encoder was not trained on
+    dominate; raising them to a power below 1 evens them out, which helps classes that the encoder was not trained on
     (Tukey's ladder of powers). An image may be embedded together with its mirror image, which halves the noise. And
     directions in which images of one class differ may be made to count less (whitening, as in discriminant analysis).
 
@@ -89,7 +89,7 @@ class Model(nn.Module):
 
     @property
     def spec(self) -> ModelSpec:
-        """As the model is now: build(spec, len(rows)) gives one that takes its state_dict."""
+        """The current spec: build(spec, len(rows)) gives a model that can load this one's state_dict."""
         return replace(
             self._spec,
             power=self.power,
@@ -100,7 +100,7 @@ class Model(nn.Module):
         )
 
     def forward(self, images: Tensor) -> Tensor:
-        """Logits of one batch, all of it at once, without gradients; this is what torch.export takes."""
+        """Logits of one batch, computed at once, without gradients; this is what torch.export exports."""
         embeddings = self._raise(self.encoder(images))
         if self.mirror:
             embeddings = (embeddings + self._raise(self.encoder(images.flip(-1)))) / 2
@@ -111,11 +111,11 @@ class Model(nn.Module):
         return self._raise(self.encoder(images)) @ self.whitening
 
     def embed(self, images: Images) -> Tensor:
-        """phi(x) of any number of images [n, d], without gradients, in evaluation mode; shared out over all ranks."""
+        """phi(x) of any number of images [n, d], without gradients, in evaluation mode; sharded over all ranks."""
         return distributed.map_shards(len(images), lambda mine: self.embed_here(subset(images, mine)))
 
     def embed_here(self, images: Images) -> Tensor:
-        """The same, all of it on this rank."""
+        """The same, entirely on this rank."""
         parts = [self._embed(part) for part in images.split(FEATURES_AT_ONCE)]
         return torch.cat(parts) if parts else self.rows.new_empty(0, self.rows.shape[1])
 
@@ -137,17 +137,17 @@ class Model(nn.Module):
         return logits.sub_(self.base_margin * self.base) if self.base_margin else logits
 
     def set_calibrator(self, name: str, **options: Any) -> None:
-        """Another set function from rows and queries to logits, freshly initialised."""
+        """Replace the set function from rows and queries to logits by a freshly initialised one."""
         self.calibrator_name = name
         self.calibrator = calibrators.build(name, self.encoder.dim, **options).to(self.rows.device)
 
     def add_rows(self, rows: Tensor, base: bool = False) -> None:
-        """New classes, after the others."""
+        """Append rows of new classes."""
         self._set_rows(torch.cat([self.rows.detach(), rows.to(self.rows)]))
         self.base = torch.cat([self.base, self.base.new_full((len(rows),), base)])
 
     def remove_rows(self, classes: Sequence[int]) -> None:
-        """Forget classes by their places; the others keep their order."""
+        """Remove the classes with these indices; the others keep their order."""
         stay = torch.ones(len(self.rows), dtype=torch.bool, device=self.rows.device)
         stay[list(classes)] = False
         self._set_rows(self.rows.detach()[stay])
@@ -157,5 +157,5 @@ class Model(nn.Module):
         self.rows = nn.Parameter(rows, requires_grad=self.rows.requires_grad)
 
     def frozen_copy(self) -> Model:
-        """A teacher: the model as it is now, which learns no more."""
+        """A teacher: a copy of the model as it is now, which no longer learns."""
         return copy.deepcopy(self).requires_grad_(False).eval()

@@ -1,4 +1,4 @@
-"""Model folder: config.json, model.safetensors and a card filled from the run. Never pickle."""
+"""Model folder: config.json, model.safetensors and a model card filled in from the run. Never pickle."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from fscil.model import Model, ModelSpec
 from fscil.results import Result
 from fscil.tables import markdown_table
 
-FORMAT = 1  # of the folder; raise it with any change that older versions of fscil could not read
+FORMAT = 1  # of the folder; increase it with any change that older versions of fscil cannot read
 
 
 def save_model(model: Model, config: Config, result: Result, folder: Path) -> None:
-    """A model after its last session, with all that is needed to use it."""
+    """Save a model after its last session, with all that is needed to use it."""
     facts = {
         "format": FORMAT,
         "model": dataclasses.asdict(model.spec),
@@ -42,11 +42,11 @@ def load_model(folder: Path) -> tuple[Model, list[str]]:
     tensors, _ = load_tensors(folder / "model.safetensors", remedy="copy the whole folder again")
     try:
         spec, names = ModelSpec.from_json(facts["model"]), facts["class_names"]
-        with torch.random.fork_rng(devices=[]):  # building draws initial weights, which is nobody else's business
+        with torch.random.fork_rng(devices=[]):  # building draws initial weights; leave the caller's generator alone
             model = models.build(spec, len(names))
         model.load_state_dict(tensors)
         model.requires_grad_(False).eval()
-        model(torch.zeros(1, 3, spec.input_size, spec.input_size, dtype=torch.uint8))  # whether its options make sense
+        model(torch.zeros(1, 3, spec.input_size, spec.input_size, dtype=torch.uint8))  # do its options make sense?
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
         why = " ".join(str(error).split())[:200]
         raise UserError(f"the files of {folder} do not fit together ({why}); copy the whole folder again") from error
@@ -101,7 +101,7 @@ Nothing was selected on test data. {result.note}
 | | |
 |---|---|
 | encoder | {spec.encoder}, weights {spec.weights} |
-| images | resized to {spec.stored_size} pixels a side, of which the central {spec.input_size} are seen |
+| images | resized to {spec.stored_size} pixels per side, of which the encoder sees the central {spec.input_size} |
 {memory}| seed | {result.seed} |
 | split checksum | {result.split_checksum} |
 | configuration | {result.config_hash} |

@@ -1,4 +1,4 @@
-"""Names that people type: unknown ones get an error that says what would have been right."""
+"""Names that people type: unknown ones get an error with suggestions."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from difflib import get_close_matches
 
 from fscil.errors import UserError
 
-FEW = 8  # so many names still make a readable line
+FEW = 8  # this many names still fit on a readable line
 
 
 def choose(name: str, known: Iterable[str], what: str, *, where: str = "", see: str = "") -> str:
     """The name itself if it is known, otherwise a UserError with the nearest names, and with all if they are few.
 
-    `where` names the file or the dataset that the mistake is in; `see` says where many names are listed.
+    `where` names the file or dataset that contains the mistake; `see` says where many names are listed.
     """
     names = sorted(known)
     if name in names:

@@ -1,4 +1,4 @@
-"""The published numbers that ours are shown beside (paper.toml holds them)."""
+"""The published numbers that ours are compared with, from paper.toml."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def row(benchmark: str, method: str, augmentation: str = "autoaug") -> list[floa
 def find(
     benchmark: str, method: str, augmentation: str = "autoaug", classes_per_session: Sequence[int] | None = None
 ) -> Row | None:
-    """The line to hold a run against: that of the method a preset is named after (limit-paper: limit's).
+    """The line to compare a run with: that of the method a preset is named after (limit-paper: limit's).
 
     Methods published with one augmentation only have one line, whatever ours was trained with. A stream other than the
-    published one (another way, fewer sessions) has no line: pass its classes_per_session to be sure.
+    published one (another way, fewer sessions) has no line: pass classes_per_session to check this.
     """
     rows = [r for r in published(benchmark) if method == r.method or method.startswith(f"{r.method}-")]
     if not rows or (classes_per_session is not None and list(classes_per_session) != stream(benchmark)):
@@ -79,7 +79,7 @@ def augmentation() -> dict[str, dict[str, dict[str, float]]]:
 
 
 def load() -> dict[str, Any]:
-    """paper.toml, parsed afresh: what is handed out may be changed without touching the published numbers."""
+    """paper.toml, parsed on every call, so that callers may modify what they get."""
     return tomllib.loads(text())
 
 

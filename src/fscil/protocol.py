@@ -1,4 +1,4 @@
-"""Drives a method through a benchmark's sessions, and goes on where an interrupted run left off."""
+"""Drives a method through a benchmark's sessions, and continues where an interrupted run left off."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ PREDICTIONS = "predictions."
 
 
 def run_protocol(method: Method, benchmark: Benchmark, trials: int, on_session: OnSession) -> dict[int, Tensor]:
-    """Learn and test all sessions: of every trial's draw of the shots 1 .. trials, then, as 0, of the standard draw.
+    """Learn and test all sessions: for trials 1 .. trials with their draws of the shots, then, as 0, the standard draw.
 
     The base session must have been learned (learn_base). Predictions are labels [sessions, test images], -1 for images
     of classes that had not arrived yet. All draws start from the same base model. What an interrupted run has finished
-    is not done again.
+    is not repeated.
     """
     engine = method.engine
     base = snapshot(method) if trials else None
@@ -62,7 +62,7 @@ def run_sessions(
 ) -> Tensor:
     """Learn and test one session after another; the base session must have been learned.
 
-    With a fixed encoder the embeddings of the test images serve all sessions. Sessions before the first are done.
+    With a fixed encoder the embeddings of the test images serve all sessions. Sessions before `first` are already done.
     """
     if predictions is None:
         predictions = torch.full((len(benchmark.sessions), len(benchmark.test_labels)), -1)
@@ -84,7 +84,7 @@ def run_sessions(
 
 # -- checkpoints -----------------------------------------------------------------------------------------------------
 def learn_base(method: Method, benchmark: Benchmark) -> None:
-    """From its checkpoint, if there is one; that replaces the checkpoints of its stages."""
+    """Learn the base session, or load its checkpoint, which replaces the checkpoints of its stages."""
     held = method.engine.load_checkpoint(BASE)
     if held is not None:
         take_up(method, BASE, *held)
@@ -96,7 +96,7 @@ def learn_base(method: Method, benchmark: Benchmark) -> None:
 
 
 def save_sessions(method: Method, predictions: dict[int, Tensor], trial: int, done: int) -> None:
-    """The state after so many sessions of a trial; it replaces the checkpoints of the stages before it."""
+    """Save the state after `done` sessions of a trial; it replaces the checkpoints of the stages before it."""
     kept = {f"{PREDICTIONS}{each}": rows for each, rows in predictions.items()}
     about = {**facts(method), "trial": trial, "sessions_done": done}
     method.engine.save_checkpoint(SESSIONS, {**method.state(), **kept}, about)
@@ -104,7 +104,7 @@ def save_sessions(method: Method, predictions: dict[int, Tensor], trial: int, do
 
 
 def resume_sessions(method: Method) -> tuple[dict[int, Tensor], int | None, int]:
-    """Predictions by trial, the trial that the run was in (None: it is at its base session), its finished sessions."""
+    """Predictions by trial, the trial in progress (None: still in the base session), and its finished sessions."""
     held = method.engine.load_checkpoint(SESSIONS)
     if held is None:
         return {}, None, 0
@@ -120,7 +120,7 @@ def resume_sessions(method: Method) -> tuple[dict[int, Tensor], int | None, int]
 
 
 def settle(method: Method, classes: int) -> None:
-    """After a session a method is what its state says, whether it goes on or is loaded again: nothing is frozen."""
+    """Bring a method into the same state after a session whether it continues or is reloaded: nothing is frozen."""
     method.model.requires_grad_(True).eval()
     method.memory.check(classes)
 
@@ -148,12 +148,12 @@ def not_ours(name: str) -> UserError:
 
 
 def scope_of(trial: int | None) -> str:
-    """Stands before the names of a trial's stages."""
+    """The prefix of a trial's stage names."""
     return f"trial-{trial}-" if trial else ""
 
 
 def _is_done(line: dict[str, Any], found: dict[int, Tensor], current: str, done: int) -> bool:
-    """Whether a session's line in the metrics belongs to what will not happen again."""
+    """Whether a session's line in the metrics belongs to work that will not be repeated."""
     if line.get("scope") == current:
         return line.get("segment", 0) < done
     return line.get("scope") in {scope_of(trial) for trial in found}

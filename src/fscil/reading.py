@@ -1,8 +1,8 @@
 """Images read by threads in the background.
 
-Threads are enough: Pillow decodes and resizes outside the interpreter's lock, and of the two milliseconds that a photo
-of 224 pixels takes, a tenth is spent inside it. Threads share memory, die with their process, and raise their errors
-where they belong.
+Threads are enough: Pillow decodes and resizes without holding the GIL, and only a tenth of the two milliseconds that a
+photo of 224 pixels takes is spent holding it. Threads share memory, die with their process, and their errors can be
+raised where they belong.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from numpy.typing import NDArray
 
 Read = Callable[[int], NDArray[np.uint8]]  # the image of a row, [size, size, 3]; called by several threads at once
 
-MOST_THREADS = 16  # beyond that they would wait for each other
+MOST_THREADS = 16  # beyond this they would wait for each other
 
 
 def thread_count() -> int:
-    """How many threads read: one for each core, which the processes that torchrun started on this machine share."""
+    """How many threads read: one per core, divided among the processes that torchrun started on this machine."""
     cores = (os.cpu_count() or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     return max(1, min(MOST_THREADS, cores))
 
 
 class Reading:
-    """Images of some rows, from the moment when threads begin to read them."""
+    """Images that threads are reading, or have read, by row."""
 
     def __init__(self, read: Read, rows: Sequence[int], size: int) -> None:
         self.rows = rows
@@ -39,7 +39,7 @@ class Reading:
         self.left: SimpleQueue[tuple[int, int]] = SimpleQueue()
         for place, row in enumerate(rows):
             self.left.put((place, row))
-        # daemons, so that a process that ends for another reason does not first read all that is left
+        # daemons, so that a process that exits for another reason does not first read everything that is left
         count = min(len(rows), thread_count())
         self.threads = [Thread(target=self._work, args=(read,), daemon=True) for _ in range(count)]
         _unfinished.add(self)
@@ -54,18 +54,18 @@ class Reading:
                 return
             try:
                 self.pixels[place] = read(row).transpose(2, 0, 1)
-            except BaseException as error:  # belongs to whoever asks for the images
+            except BaseException as error:  # raised where the images are requested
                 self.error, self.stopped = error, True
 
     def result(self) -> NDArray[np.uint8]:
-        """uint8 [n, 3, size, size], when all are read; or the error of the one that could not be."""
+        """uint8 [n, 3, size, size], once all are read; raises the error of one that could not be."""
         self._join()
         if self.error is not None:
             raise self.error
         return self.pixels
 
     def stop(self) -> None:
-        """Nobody will ask for the result."""
+        """Stop reading; the result is no longer needed."""
         self.stopped = True
         self._join()
 
@@ -74,11 +74,11 @@ class Reading:
             thread.join()
 
 
-_unfinished: weakref.WeakSet[Reading] = weakref.WeakSet()  # threads keep theirs alive
+_unfinished: weakref.WeakSet[Reading] = weakref.WeakSet()  # threads keep their own Reading alive
 
 
 @atexit.register
 def _stop_all() -> None:
-    """Before the interpreter is taken down around threads that are still at work."""
+    """Called before the interpreter shuts down while threads are still at work."""
     for reading in list(_unfinished):
         reading.stop()

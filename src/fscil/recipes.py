@@ -1,4 +1,4 @@
-"""Recipes: named values for how long, in which batches and at which rate to pre-train (recipes.toml holds them)."""
+"""Recipes: named sets of length, batch size and learning rate for pre-training, from recipes.toml."""
 
 from __future__ import annotations
 

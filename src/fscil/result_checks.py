@@ -1,4 +1,4 @@
-"""Checks of what a result.json holds, so that everything that reads a Result may rely on its values."""
+"""Checks the values of a result.json, so that code that reads a Result can rely on them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Check = Callable[[Any], bool]
 
 
 def malformed(values: Mapping[str, Any]) -> list[str]:
-    """Names of the fields whose values the rest of the code could not work with."""
+    """Names of the fields with values that the rest of the code could not handle."""
     sessions, classes = size(values["classes_per_session"]), size(values["class_names"])
     checks: dict[Check, str] = {
         is_text: "method preset benchmark title augmentation memory weights note config_hash command device "
@@ -40,7 +40,7 @@ def is_flag(value: object) -> bool:
 
 
 def is_number(value: object) -> bool:
-    """Finite, and small enough to be calculated with."""
+    """Finite, and small enough to compute with."""
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e15
 
 

@@ -59,7 +59,7 @@ class Result:
     method: str
     preset: str
     benchmark: str
-    title: str = ""  # what a report calls the benchmark; empty: its name
+    title: str = ""  # the benchmark's name in reports; empty: its plain name
     augmentation: str
     changed: list[str] = field(default_factory=list)  # the "key=value" that give this run after `fscil run PRESET ...`
     seed: int
@@ -100,7 +100,7 @@ def write_result(result: Result, path: Path) -> None:
 
 
 def read_result(path: Path) -> Result:
-    """Read a result.json, or the one inside a run folder. A file of an earlier version becomes one of today's."""
+    """Read a result.json, or the one inside a run folder. A file of an earlier version is converted."""
     path = Path(path)
     if path.is_dir():
         path = path / "result.json"
@@ -109,12 +109,12 @@ def read_result(path: Path) -> Result:
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}; name a run folder or its result.json") from error
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{path} is not valid JSON ({error}); run it again to get a whole file") from error
+        raise UserError(f"{path} is not valid JSON ({error}); run it again to get a complete file") from error
     if not isinstance(values, dict):
         raise UserError(f"{path} does not hold a result; name a run folder or its result.json")
     version = values.pop("version", 1)
     if version not in range(1, VERSION + 1):
-        raise UserError(f"{path} is of version {version}, and this fscil reads up to {VERSION}; update fscil")
+        raise UserError(f"{path} has version {version}, but this fscil reads up to version {VERSION}; update fscil")
     if version == 1 and isinstance(values.get("command"), str):
         values["changed"] = settings_typed_in(values["command"])
     values = {**defaults(), **values}
@@ -123,12 +123,12 @@ def read_result(path: Path) -> Result:
         raise UserError(f"{path} lacks {', '.join(missing)}; run it again with this version of fscil")
     wrong = malformed(values)
     if wrong:
-        raise UserError(f"{path} has a malformed value for {', '.join(wrong)}; run it again to get a sound file")
+        raise UserError(f"{path} has a malformed value for {', '.join(wrong)}; run it again to get a valid file")
     return Result(**{field.name: values[field.name] for field in fields(Result)})
 
 
 def no_such_number(text: str) -> NoReturn:
-    raise ValueError(f"{text} is not a number of JSON")
+    raise ValueError(f"{text} is not a JSON number")
 
 
 def defaults() -> dict[str, Any]:
@@ -139,7 +139,7 @@ def defaults() -> dict[str, Any]:
 
 
 def settings_typed_in(command: str) -> list[str]:
-    """The key=value words of a command line; version 1 has them nowhere else."""
+    """The key=value words of a command line; version 1 has them only there."""
     try:
         words = shlex.split(command)
     except ValueError:  # a quotation mark that is never closed

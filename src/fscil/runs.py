@@ -1,4 +1,4 @@
-"""Runs: one method on one benchmark with one seed, and the folder that holds all of it."""
+"""Runs: one method on one benchmark with one seed, and the folder that holds its files."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ class RunEnvironment:
 
 
 def new_folder(config: Config) -> Path:
-    """Where a run goes if nobody says where."""
+    """The default folder of a run."""
     return Path("runs") / f"{config.preset}-{config.benchmark}-seed{config.seed}-{time.strftime('%Y%m%d-%H%M%S')}"
 
 
 def start(config: Config, environment: RunEnvironment, console: Console) -> Result:
-    """A new run in a folder that holds nothing of another one."""
+    """Start a new run in a folder that holds no other run."""
     distributed.broadcast(lambda: check_unused(environment.folder))
     try:
         return execute(config, environment, console)
@@ -64,11 +64,11 @@ def start(config: Config, environment: RunEnvironment, console: Console) -> Resu
 
 def check_unused(folder: Path) -> None:
     if any((folder / part).exists() for part in ("config.toml", "checkpoint", "result.json", "metrics.jsonl", "model")):
-        raise UserError(f"{folder} already holds a run; go on with --resume {folder}, or choose another --out")
+        raise UserError(f"{folder} already holds a run; continue it with --resume {folder}, or choose another --out")
 
 
 def forget_refused(folder: Path) -> None:
-    """A run that was refused before it began must not stand in the way of the corrected one."""
+    """Remove a run that was refused before it began, so that it does not block the corrected one."""
     if folder.is_dir() and [file.name for file in folder.iterdir()] == ["config.toml"]:
         with suppress(OSError):
             (folder / "config.toml").unlink()
@@ -88,13 +88,13 @@ def read_run(folder: Path) -> tuple[Config, Result | None]:
         drop_checkpoints(folder)  # in case it was killed between its last two files
         return config, read_result(folder)
     for part in (folder, folder / "checkpoint", folder / "model"):
-        for half_written in part.glob(".*.part"):  # when it was killed
+        for half_written in part.glob(".*.part"):  # left by a killed run
             half_written.unlink(missing_ok=True)
     return config, None
 
 
 def finish(config: Config, environment: RunEnvironment, console: Console) -> Result:
-    """Start, go on with, or just read a run, whatever its folder needs; it must be a run of this very configuration."""
+    """Start, resume or just read a run, depending on its folder, which must not hold a run of another configuration."""
     path = environment.folder / "config.toml"
     held = distributed.broadcast(lambda: read_config(path).hash if path.exists() else None)
     if held is None:
@@ -121,7 +121,7 @@ def load_benchmark(config: Config, root: Path | None) -> Benchmark:
 
 
 def execute(config: Config, environment: RunEnvironment, console: Console) -> Result:
-    """Every rank of a run does all of this; rank 0 alone writes."""
+    """Every rank of a run does all of this; only rank 0 writes."""
     started = time.perf_counter()
     folder, run = environment.folder, config.run_settings()
     resumed = (folder / "checkpoint").exists()
@@ -138,7 +138,7 @@ def execute(config: Config, environment: RunEnvironment, console: Console) -> Re
         segment_bytes=run.segment_mib * 2**20,
         checkpoint_seconds=environment.checkpoint_seconds,
         console=console,
-        # a checkpoint of other settings or other data is not taken up
+        # a checkpoint of other settings or other data is refused
         identity=f"{config.hash} {benchmark.split_checksum} {len(benchmark.test_labels)}",
     )
     engine.seconds["read"] = {"seconds": round(time.perf_counter() - started, 3), "cached": False}
@@ -157,7 +157,7 @@ def execute(config: Config, environment: RunEnvironment, console: Console) -> Re
         save_model(method.model, config, result, folder / "model")
         write_curve([result], folder / "curve.png")
         write_report([result], folder / "report.html")
-        if not resumed:  # else only part of the time was spent in this process
+        if not resumed:  # otherwise only part of the time was spent in this process
             engine.seconds["total"] = {"seconds": round(time.perf_counter() - started, 3), "cached": False}
         write_result(result, folder / "result.json")  # its presence says that the run is complete
         drop_checkpoints(folder)
@@ -167,7 +167,7 @@ def execute(config: Config, environment: RunEnvironment, console: Console) -> Re
 
 
 def learn_and_test(method: methods.Method, benchmark: Benchmark, trials: int) -> dict[int, Tensor]:
-    """Predictions of every trial and, as 0, of the standard draw; each session's accuracy goes to the metrics."""
+    """Predictions of every trial and, as 0, of the standard draw; each session's accuracy is logged to the metrics."""
     engine, labels = method.engine, benchmark.test_labels.cpu()
 
     def on_session(i: int, predictions: Tensor) -> None:
@@ -230,7 +230,7 @@ def summarise_run(
 
 
 def drop_checkpoints(folder: Path) -> None:
-    """Nothing would read them: a finished run is never resumed."""
+    """Delete them, since a finished run is never resumed."""
     shutil.rmtree(folder / "checkpoint", ignore_errors=True)
 
 
@@ -250,7 +250,7 @@ def describe(device: torch.device) -> str:
 
 
 def data_facts(benchmark: Benchmark) -> dict[str, str]:
-    """What must be the same on all ranks. Each looks at the images that it has."""
+    """What must be the same on all ranks. Each rank computes it from its own images."""
     facts = {"split": benchmark.split_checksum}
     images = {f"session {i}": (session.images, session.labels) for i, session in enumerate(benchmark.sessions)}
     images["pool of later classes"] = benchmark.pool.images, benchmark.pool.labels

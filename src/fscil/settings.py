@@ -1,4 +1,4 @@
-"""Settings: frozen dataclasses whose fields carry a default, what they are for, and the values they may take."""
+"""Settings: frozen dataclasses whose fields have a default, a purpose and allowed values."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def parse(field: dataclasses.Field[Any], hint: Any, value: Any) -> Any:
 def _convert(hint: Any, value: Any) -> Any:
     if hint is bool:
         return BOOLEANS[str(value).casefold()]
-    if isinstance(value, bool):  # which Python would take for 0 or 1
+    if isinstance(value, bool):  # Python would treat it as 0 or 1
         raise TypeError(value)
     if hint is int:
         return _to_int(value)
@@ -65,7 +65,7 @@ def _convert(hint: Any, value: Any) -> Any:
 
 
 def _to_int(value: Any) -> int:
-    """Also from 1e3, as people write 1000."""
+    """Also accepts 1e3 for 1000."""
     number = float(value)
     if not number.is_integer():
         raise ValueError(value)

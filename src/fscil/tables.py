@@ -1,4 +1,4 @@
-"""Tables of results against the paper's numbers: the lines, and their forms for the terminal and for Markdown."""
+"""Tables of results beside the paper's numbers: the lines, and how the terminal and Markdown show them."""
 
 from __future__ import annotations
 
@@ -92,19 +92,19 @@ def number(value: Value, signed: bool = False) -> str:
 
 
 def is_gain(column: str, difference: float) -> bool:
-    """Whether a difference speaks for us: PD is the one column where less is better."""
+    """Whether a difference is in our favour: PD is the one column where less is better."""
     return difference < 0 if column == "PD" else difference > 0
 
 
 def cell(line: Line, column: int) -> tuple[str, str]:
-    """The number, and its deviation where it has one."""
+    """The number, and its deviation if it has one."""
     deviation = line.deviations[column]
     spread = "" if deviation is None else f"±{deviation:.2f}"
     return number(line.values[column], signed=line.kind == "difference"), spread
 
 
 def session_table(results: Sequence[Result]) -> RenderableType:
-    """For the terminal: a table for every benchmark, in blocks that 80 columns have room for.
+    """For the terminal: a table for every benchmark, in blocks that fit into 80 columns.
 
     On a terminal narrower than that, print it with crop=False, so that no number is lost.
     """
@@ -123,7 +123,7 @@ def session_table(results: Sequence[Result]) -> RenderableType:
 
 
 def blocks(names: Sequence[str], lines: Sequence[Line]) -> list[range]:
-    """Which columns stand in one block: all of them if there is room, else first the sessions, then the summary."""
+    """Which columns form one block: all of them if there is room, otherwise first the sessions, then the summary."""
     room = ROOM - max(len(text) for line in lines for text in ("method", *label_lines(line)))
     # every column begins with a space
     widths = [1 + max(len(text) for line in lines for text in (name, *cell(line, i))) for i, name in enumerate(names)]
@@ -143,7 +143,7 @@ def label_lines(line: Line) -> list[str]:
 
 
 def terminal_block(names: Sequence[str], lines: Sequence[Line], block: Sequence[int]) -> Table:
-    """Deviations stand below their means, to keep the table narrow."""
+    """Deviations are below their means, to keep the table narrow."""
     table = Table(box=box.SIMPLE_HEAD, padding=0, show_edge=False)
     table.add_column("method", no_wrap=True)
     for i in block:
@@ -209,5 +209,5 @@ def markdown_block(names: Sequence[str], lines: Sequence[Line], block: Sequence[
 
 
 def plain(text: str) -> str:
-    """Text that Markdown takes for nothing but text, also in a table."""
+    """Text escaped so that Markdown shows it literally, even in a table."""
     return re.sub(r"([\\`*\[\]<>|])", r"\\\1", text)

@@ -136,7 +136,7 @@ def test_a_box_of_the_whole_image_changes_nothing() -> None:
 def test_random_boxes_keep_to_area_and_ratio(height: int, width: int) -> None:
     top, left, h, w = (side.double() for side in random_boxes(height, width, draws(20_000)))
     assert bool(((top >= 0) & (left >= 0) & (top + h <= height) & (left + w <= width)).all())
-    # Sides are whole pixels, so area and ratio may leave their ranges by what half a pixel a side does.
+    # Sides are whole pixels, so area and ratio may leave their ranges by half a pixel per side.
     share = h * w / (height * width)
     assert share.min() > 0.07
     assert share.max() <= 1

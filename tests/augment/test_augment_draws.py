@@ -30,7 +30,7 @@ def test_an_images_numbers_are_those_of_splitmix64_started_with_its_key() -> Non
 
 @pytest.mark.parametrize("seed", [0, 1, 2**63 - 2])
 def test_draws_are_uniform_and_uncorrelated(seed: int) -> None:
-    """Neighbouring images, neighbouring draws and neighbouring seeds must have nothing to do with one another."""
+    """Neighbouring images, neighbouring draws and neighbouring seeds must be independent of one another."""
     n = 50_000
     numbers = Draws(keys_for(torch.arange(n), seed)).uniform(20)
     other = Draws(keys_for(torch.arange(n), seed + 1)).uniform(20)

@@ -72,13 +72,13 @@ def test_geometric_operations_match_torchvision(images: Tensor, fill: int, level
     assert_close(translate_x(images, alike(images, right), fill), moved_right)
     assert_close(translate_y(images, alike(images, down), fill), moved_down)
     degrees = 30 * level / 9
-    # A rotated pixel can come to lie within float noise of the border between two; one in a thousand is ample room.
+    # A rotated pixel can land within float noise of the border between two; one in a thousand is ample.
     assert_close(rotate(images, alike(images, degrees), fill), tv.rotate(images, degrees, fill=fill), share=0.001)
 
 
 @pytest.mark.parametrize("level", BINS)
 def test_enhancing_operations_match_torchvision_within_one_level(level: int) -> None:
-    """torchvision truncates float32 products, so a value that should be whole may lose a level; ours does not."""
+    """torchvision truncates float32 products, so an exact value may lose a level; ours does not."""
     change = alike(IMAGES, level / 10)
     assert_close(brightness(IMAGES, change), tv.adjust_brightness(IMAGES, 1 + level / 10), levels=1)
     assert_close(contrast(IMAGES, change), tv.adjust_contrast(IMAGES, 1 + level / 10), levels=1)

@@ -1,4 +1,4 @@
-"""build(): what an engine relies on."""
+"""build(): what the engine relies on."""
 
 import pytest
 import torch
@@ -69,7 +69,7 @@ def test_cutout_and_policy_are_for_autoaug_alone() -> None:
 
 @pytest.mark.parametrize("settings", ALL, ids=str)
 def test_an_image_does_not_notice_its_neighbours(settings: dict, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However a batch is cut, ordered or shared out, an image meets the augmentation of its key."""
+    """However a batch is split, ordered or sharded, an image gets the augmentation of its key."""
     images = noise(50)
     augment = build(size=32, **settings)
     whole = augment(images, keys(images))

@@ -26,7 +26,7 @@ def tokens(n: int, dim: int, seed: int, size: float = 1.0) -> Tensor:
 
 
 def error(module: Transformer, rows: Tensor, queries: Tensor) -> float:
-    """Of both ways to the closed form, against attention in float64 and relative to the largest logit."""
+    """Error of both closed-form paths against attention in float64, relative to the largest logit."""
     exact = copy.deepcopy(module).double().attend(rows.double(), queries.double())
     found = module(rows, queries), module.predict(rows, queries)
     assert all(torch.isfinite(each).all() for each in found)
@@ -57,7 +57,7 @@ def test_a_single_query_equals_attention(classes: int, cosine: bool) -> None:
 @pytest.mark.parametrize("cosine", [True, False])
 @pytest.mark.parametrize("size", [1e-3, 1.0, 30.0, 300.0])
 def test_survives_large_scores_duplicated_and_zero_rows(size: float, cosine: bool) -> None:
-    """At size 300 scores reach tens of thousands: exponentials must never be formed as they are."""
+    """At size 300 scores reach tens of thousands: the exponentials must never be computed directly."""
     rows = tokens(10, 16, 2, size)
     rows = torch.cat([rows, rows[:3], torch.zeros(2, 16, dtype=torch.float64)])
     queries = torch.cat([tokens(5, 16, 3, size), rows[:1], rows[-1:]])
@@ -77,7 +77,7 @@ def test_survives_large_scores_in_float32(cosine: bool) -> None:
 
 @pytest.mark.parametrize("cosine", [True, False])
 def test_all_rows_far_from_the_origin(cosine: bool) -> None:
-    """A large common offset, as features after a ReLU have it: layer normalisation takes out their means."""
+    """A large common offset, as features have after a ReLU; layer normalisation removes their means."""
     module = calibrator(64, cosine=cosine).float()
     rows, queries = (tokens(50, 64, 2) + 20).float(), (tokens(7, 64, 3) + 20).float()
     module.W_K.weight.mul_(0.02)  # keeps scores at the size that training gives them
@@ -132,7 +132,7 @@ def test_memory_is_bounded_by_the_setting() -> None:
     allowed = module.memory * 2**20 / 8  # float64 numbers
     assert allowed < Q * C < C * C
     assert all(numel <= allowed for shape, numel in sizes.seen.items() if shape != (Q, C))
-    assert sum(numel > allowed / 2 for numel in sizes.seen.values()) > 1  # and what is allowed is used
+    assert sum(numel > allowed / 2 for numel in sizes.seen.values()) > 1  # and the allowance is used
 
 
 def test_without_classes_or_queries_there_is_nothing_to_say() -> None:

@@ -20,7 +20,7 @@ from fscil.errors import UserError
 
 DIM = 12
 
-# options that the calibrators are checked with; those that are not named here, with their defaults
+# options that the calibrators are checked with; those not listed here use their defaults
 OPTIONS: dict[str, list[dict[str, Any]]] = {
     "cosine": [{"scale": 16.0}],
     "transformer": [{"cosine": True, "scale": 16.0}, {"cosine": False, "hidden": 7, "dropout": 0.2}],
@@ -116,7 +116,7 @@ class Head(nn.Module):
 def test_exported_programs_take_any_number_of_queries(how: str, name: str, options: dict[str, Any]) -> None:
     head = Head(build(name, options), tokens(9, 2), how).eval()
     if how == "predict":
-        head(tokens(1, 4))  # terms kept from predictions have no part in the program
+        head(tokens(1, 4))  # kept terms are not part of the program
     batch = torch.export.Dim("batch")
     program = torch.export.export(head, (tokens(3, 3),), dynamic_shapes=({0: batch},)).module()
     for n in (1, 2, 64):

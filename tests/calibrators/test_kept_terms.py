@@ -1,4 +1,4 @@
-"""Terms kept between predictions: always those of the present rows and weights, and cheap to change."""
+"""Terms kept between predictions: always those of the current rows and weights, and cheap to update."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def tokens(n: int, seed: int, dim: int = DIM) -> Tensor:
 
 
 class ComingAndGoing(RuleBasedStateMachine):
-    """Classes are taught and forgotten in any order; predictions are those of a calibrator without a past."""
+    """Classes are taught and forgotten in any order; predictions equal those of a fresh calibrator."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ TestComingAndGoing.settings = settings(max_examples=40, stateful_step_count=25, 
 
 
 def test_terms_do_not_drift() -> None:
-    """After hundreds of changes the terms are those that would be made now."""
+    """After hundreds of changes the terms equal freshly built ones."""
     module, rows = calibrator(), tokens(60, 2)
     generator = torch.Generator().manual_seed(3)
     module.predict(rows, tokens(1, 4))
@@ -81,7 +81,7 @@ def test_terms_do_not_drift() -> None:
     module.predict(rows, tokens(1, 4))
     assert kept is not None
     assert module.kept is not None
-    assert not torch.equal(kept.terms.A, module.kept.terms.A)  # a test that can fail: they were not made anew
+    assert not torch.equal(kept.terms.A, module.kept.terms.A)  # so this test can fail: they were not rebuilt
     assert torch.allclose(kept.terms.A, module.kept.terms.A, rtol=0, atol=1e-12)
     assert torch.allclose(kept.terms.log_mass, module.kept.terms.log_mass, rtol=0, atol=1e-12)
 
@@ -206,7 +206,7 @@ def test_the_next_prediction_makes_nothing_of_the_classes_again() -> None:
 
 
 def test_teaching_and_forgetting_take_time_linear_in_the_classes() -> None:
-    """A class attends to all others and is attended by them; the attention among those is not made again."""
+    """A class attends to all others and they to it; the attention among the others is not recomputed."""
     module, rows, queries = calibrator(), tokens(500, 2), tokens(1, 3)
     with TensorSizes() as sizes:
         module.predict(rows, queries)

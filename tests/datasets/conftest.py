@@ -10,7 +10,7 @@ COLOURS = [(200, 30, 30), (30, 200, 30), (30, 30, 200), (200, 200, 30), (30, 200
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """Seven classes of six pictures, every class in a colour of its own, each picture a little redder than the last."""
+    """Seven classes of six pictures, each class in its own colour, each picture a little redder than the last."""
     for label, (red, green, blue) in enumerate(COLOURS):
         (tmp_path / "tree" / f"class{label}").mkdir(parents=True)
         for i in range(6):

@@ -113,7 +113,7 @@ def test_a_payload_in_a_dataset_file_is_refused(tmp_path: Path) -> None:
             return os.system, (f"touch {tmp_path / 'was_run'}",)
 
     dump(tmp_path / "meta", {"fine_label_names": Payload()})
-    with pytest.raises(UserError, match=r"meta is damaged or no CIFAR-100 file.*system"):
+    with pytest.raises(UserError, match=r"meta is damaged or not a CIFAR-100 file.*system"):
         cifar100.read_names(tmp_path / "meta")
     assert not (tmp_path / "was_run").exists()
 

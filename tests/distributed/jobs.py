@@ -1,4 +1,4 @@
-"""What real processes do together in the tests: spawned as torchrun would, met over gloo. One process does it alone."""
+"""What real processes do together in the tests, spawned as by torchrun and connected over gloo; or one, alone."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from fscil.settings import make
 def together(
     function: Callable[..., None], *arguments: Any, meeting: Path, world: int = 2, device: str = "cpu"
 ) -> None:
-    """Call the function in so many new processes; whatever one of them raises is raised here."""
+    """Call the function in `world` new processes; whatever one of them raises is raised here."""
     torch.multiprocessing.spawn(_enter, (function, arguments, meeting, world, device), nprocs=world)
 
 
@@ -50,7 +50,7 @@ def _enter(
 
 # -- training --------------------------------------------------------------------------------------------------------
 class Small(nn.Module):
-    """Shallow and smooth: a deep fresh network blows up differences in rounding, as does every kink of a ReLU."""
+    """Shallow and smooth: a deep fresh network amplifies rounding differences, and so does every kink of a ReLU."""
 
     dim = 8
 
@@ -109,7 +109,7 @@ class FailingEngine(Engine):
 
 
 def session(classes: range, images: int, seed: int = 3, device: str = "cpu") -> Session:
-    """Noise around a colour of its own for every class, 8 x 8 pixels."""
+    """Noise around a different colour for each class, 8 x 8 pixels."""
     generator = torch.Generator().manual_seed(seed)
     colours = torch.randint(60, 196, (len(classes), 1, 3, 1, 1), generator=generator)
     noise = torch.randint(-60, 60, (len(classes), images, 3, 8, 8), generator=generator)
@@ -159,7 +159,7 @@ def learn_on_gpus(folder: Path) -> None:
 
 
 def wait_for_a_hanging_gpu(folder: Path) -> None:
-    """A tensor that comes in time, then one that does not: the GPU is busy for many seconds."""
+    """A tensor that comes in time, then one that does not, since the GPU is busy for many seconds."""
     distributed.wait_for(torch.zeros(1, device="cuda"))
     os.environ["FSCIL_TIMEOUT"] = "1"
     torch.cuda._sleep(2 * 10**10)
@@ -211,7 +211,7 @@ def normalise(which: str, dtype: torch.dtype) -> dict[str, Tensor]:
 
 # -- runs ------------------------------------------------------------------------------------------------------------
 def run(folder: Path) -> None:
-    """A run of the embedded digits, whose folder and cache are other ones in every process."""
+    """A run of the embedded digits, with a different folder and cache in each process."""
     own = folder / str(distributed.rank())
     os.environ["FSCIL_CACHE"] = str(own / "cache")
     config = resolve("decoupled-cosine", "digits", ["epochs=1", "encoder=small"], seed=1)
@@ -231,7 +231,7 @@ def write_photos(folder: Path) -> None:
 
 
 def learn_photos(folder: Path, stream: str) -> None:
-    """A run in a folder that has photos; of several processes each has a folder with a copy of its own."""
+    """A run in a folder that has photos; with several processes, each has its own folder and copy."""
     here = Path.cwd()
     os.chdir(folder)
     settings = ["path=photos", "way=1", "shot=2", "size=8", f"stream={stream}", "encoder=small", "epochs=2", "lr=5e-4"]
@@ -249,7 +249,7 @@ def refusal(function: Callable[[], object]) -> str:
 
 
 def refuse(folder: Path) -> None:
-    """What the processes say when they cannot go on together; rank 0 holds a run, rank 1 other data."""
+    """What the processes print when they cannot continue together; rank 0 holds a run, rank 1 other data."""
     own, rank = folder / str(distributed.rank()), distributed.rank()
     config = resolve("decoupled-cosine", "digits", [f"epochs={rank + 1}"], seed=1)
     quiet = Console(quiet=True)
@@ -262,7 +262,7 @@ def refuse(folder: Path) -> None:
     (folder / f"said-{rank}.json").write_text(json.dumps(said))
 
 
-# -- all of it in one go, since starting processes takes longer than what they do --------------------------------------
+# -- all of it at once, since starting the processes takes longer than their work --------------------------------------
 def everything(folder: Path) -> None:
     torch.set_num_threads(1)
     os.environ["FSCIL_CACHE"] = "off"

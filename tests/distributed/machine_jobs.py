@@ -1,4 +1,4 @@
-"""What two processes do together in the tests that each has a machine of its own: its own files, cores and patience."""
+"""What two processes do in tests where each has its own machine: its own files, cores and timeout."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from fscil.model import ModelSpec, build
 
 COLOURS = ((0.5, 0.5, 0.5), (0.25, 0.25, 0.25))  # their mean and standard deviation
 
-# what the second machine has other pictures of, under the same names
+# the parts for which the second machine has other pictures under the same names
 OTHER_PICTURES = ("nothing", "the test set", "other trials", "the base session")
 
 
 def copies(folder: Path, other: str) -> Path:
-    """Photos of one machine, in a folder of the name of what is later changed on the other."""
+    """Photos of one machine, in a folder named after what is later changed on the other."""
     jobs.write_photos(folder / other)
     return folder / other
 
@@ -56,7 +56,7 @@ def change(tree: Path, what: str) -> None:
 
 
 def learn_copies(folder: Path) -> dict[str, str]:
-    """By way of reading and what is different, how a run was refused."""
+    """How a run was refused, by reading mode and by what differs."""
     said = {}
     with chdir(folder / str(distributed.rank())):
         for stream in ("never", "always"):
@@ -70,7 +70,7 @@ def learn_copies(folder: Path) -> dict[str, str]:
 
 
 def wait_for_the_cache(folder: Path) -> list[float]:
-    """How long process 0 waits for a lock before the others hear of it; another run holds that for a while."""
+    """How long process 0 waits for a lock before it answers the others, while another run holds it."""
     os.environ.update(FSCIL_CACHE=str(folder / "cache"), FSCIL_TIMEOUT="1")
     context, session = Context(Engine(console=Console(quiet=True)), *COLOURS), jobs.session(range(2), 2)
     own = encoder_cache.key({}, digest(contents(session.images), session.labels), context, "pretrain")
@@ -109,7 +109,7 @@ class Reads:
 
 
 def embed_in_shares() -> dict[str, int]:
-    """How many of 35 images this process reads to embed them, after making sure that it has right embeddings of all.
+    """How many of 35 images this process reads to embed them, after checking the embeddings of all.
 
     Fake tasks are of 3 images of each class, and of 10 pairs of classes with 9 blends of two images each.
     """
@@ -134,7 +134,7 @@ def embed_in_shares() -> dict[str, int]:
     return count
 
 
-# by what is too small for two processes, the run; photos of six classes, of which three are base classes
+# runs by what is too small for two processes; photos of six classes, of which three are base classes
 SMALL_STEPS = {
     "session": ("finetune", ["way=1", "shot=1"]),
     "batch": ("decoupled-cosine", ["way=1", "shot=2", "batch=1"]),
@@ -143,7 +143,7 @@ SMALL_STEPS = {
 
 
 def take_small_steps(folder: Path) -> dict[str, list[str]]:
-    """How each is refused, and what has been trained until then."""
+    """How each is refused, and what had been trained by then."""
     said = {}
     with chdir(folder / str(distributed.rank())):
         for name, (method, settings) in SMALL_STEPS.items():

@@ -1,4 +1,4 @@
-"""What it looks like when processes cannot go on together."""
+"""What users see when processes cannot continue together."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_a_refused_run_is_one_line_and_exit_code_2_in_every_process(tmp_path: Pa
 
 def test_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FSCIL_TIMEOUT", "1")
-    with pytest.raises(LostContact, match=r"process 0 lost contact .*nothing came in the 1 s of FSCIL_TIMEOUT"):
+    with pytest.raises(LostContact, match=r"process 0 lost contact .*nothing received within the 1 s of FSCIL_TIMEOUT"):
         distributed.poll(lambda: False)
 
 

@@ -1,4 +1,4 @@
-"""Two processes, each as on a machine of its own."""
+"""Two processes, each as on its own machine."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
 def test_other_pictures_of_the_same_names_are_refused(found: Found, stream: str, other: str, named: str) -> None:
     """Resident ones to the pixel, streamed ones by length."""
     said = [each["copies"][f"{stream}, {other}"] for each in found]
-    assert f"process 1 has another {named} than process 0" in said[0]
+    assert f"process 1 has a different {named} from process 0" in said[0]
     assert said[1] == said[0]
 
 
 @pytest.mark.parametrize("stream", ["never", "always"])
 def test_copies_of_the_same_pictures_are_learned(found: Found, stream: str) -> None:
-    """Although their files have other times of change."""
+    """Although their files have other modification times."""
     assert [each["copies"][f"{stream}, nothing"] for each in found] == ["not refused"] * 2
 
 

@@ -1,4 +1,4 @@
-"""Two processes, met over gloo, against one: the same numbers, and the first alone writes."""
+"""Two processes over gloo against one: the same numbers, and only rank 0 writes."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_ten_steps_agree_with_one_process(one: Path, two: Path, precision: str, 
 
 @pytest.mark.parametrize("scenario", jobs.IN_FLOAT32)
 def test_ten_steps_go_further_than_that(one: Path, scenario: str) -> None:
-    """The learning rates of the two precisions are different, and it shows."""
+    """The two precisions use different learning rates, and it shows."""
     assert furthest(state(one / "float32" / scenario), state(one / "float64" / scenario)) > 0.01
 
 
@@ -94,7 +94,7 @@ def test_a_run_stopped_by_two_processes_is_finished_by_one(one: Path, two: Path)
 def test_streamed_photos_on_two_machines_are_learned_like_resident_ones_by_one_process(
     one: Path, two: Path, tmp_path: Path
 ) -> None:
-    """Copies of files have another time of change, which is what streamed ones are known by."""
+    """Copies have other modification times, which is how streamed files are identified."""
     jobs.write_photos(tmp_path / "photos")
     jobs.learn_photos(tmp_path, "never")
     models = [folder / "run" / "model" / "model.safetensors" for folder in (tmp_path, two / "photos of 0")]
@@ -104,7 +104,7 @@ def test_streamed_photos_on_two_machines_are_learned_like_resident_ones_by_one_p
 
 @pytest.mark.parametrize("which", jobs.NORMS)
 def test_shared_normalisation_is_torchs_over_the_whole_batch(two: Path, which: str) -> None:
-    """Outputs, gradients, running statistics; the seven samples are three and four."""
+    """Outputs, gradients, running statistics; the seven samples are split into three and four."""
     expected = jobs.normalise(which, torch.float64)
     for rank in (0, 1):
         every = load_tensors(two / f"norms-{rank}.safetensors")[0]
@@ -144,8 +144,8 @@ def test_a_cached_encoder_reaches_the_process_that_has_no_cache(two: Path) -> No
 @pytest.mark.parametrize(
     ("what", "words"),
     [
-        ("taken", "0/first already holds a run; go on with --resume"),
-        ("differing", "process 1 has another configuration than process 0"),
+        ("taken", "0/first already holds a run; continue it with --resume"),
+        ("differing", "process 1 has a different configuration from process 0"),
         ("small batch", "a step of 1 images cannot be shared by 2 processes; start fewer, or take more images"),
     ],
 )

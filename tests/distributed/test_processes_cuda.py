@@ -1,4 +1,4 @@
-"""On GPUs: NCCL's exchanges inside captured steps."""
+"""On GPUs: NCCL collectives inside captured steps."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GPUS = torch.cuda.device_count()
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What one process computes that belongs to no group."""
+    """What one process computes outside any process group."""
     folder = tmp_path_factory.mktemp("alone")
     tf32 = torch.backends.cudnn.allow_tf32
     with pytest.MonkeyPatch.context() as patch:

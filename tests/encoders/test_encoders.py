@@ -38,7 +38,7 @@ def test_size_and_output_of_the_benchmarks_networks(name: str, parameters: int, 
 
 
 class Pixels(nn.Module):
-    """Gives back what it is shown."""
+    """Returns its input."""
 
     dim = 3
 
@@ -78,7 +78,7 @@ def test_resnet20_computes_the_textbook_forward_pass() -> None:
     torch.manual_seed(3)
     network = ResNet20().double().eval()
     for module in network.modules():
-        if isinstance(module, nn.BatchNorm2d):  # statistics that a mistake would show in
+        if isinstance(module, nn.BatchNorm2d):  # statistics that would reveal a mistake
             module.running_mean.uniform_(-0.2, 0.2)
             module.running_var.uniform_(0.5, 2)
             nn.init.uniform_(module.weight, 0.5, 1.5)
@@ -221,7 +221,7 @@ def test_other_packages_add_encoders(monkeypatch: pytest.MonkeyPatch) -> None:
     of_other_packages(monkeypatch, mine="fscil.encoders.resnet20:ResNet20", resnet18="fscil.encoders.resnet20:ResNet20")
     assert encoders.names() == [*encoders.BACKBONES, "mine"]
     assert encoders.build("mine", MEAN, STD).dim == 64
-    assert encoders.build("resnet18", MEAN, STD).dim == 512  # a built-in name cannot be taken over
+    assert encoders.build("resnet18", MEAN, STD).dim == 512  # a built-in name cannot be overridden
     assert encoders.descriptions()["mine"] == encoders.descriptions()["resnet20"]
 
 
@@ -239,5 +239,5 @@ def test_every_encoder_is_described_in_a_line(monkeypatch: pytest.MonkeyPatch) -
     assert not any("\n" in line for line in lines.values())
     with pytest.raises(UserError, match=r"'broken'.*cannot be imported"):
         encoders.build("broken", MEAN, STD)
-    with pytest.raises(UserError, match="'bare' does not say in `dim`"):
+    with pytest.raises(UserError, match="'bare' does not give the size of its embeddings as `dim`"):
         encoders.build("bare", MEAN, STD)

@@ -1,4 +1,4 @@
-"""Images are stored with one size and seen by the encoder with another."""
+"""Images are stored at one size and seen by the encoder at another."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def some_images(n: int, size: int) -> Tensor:
 
 
 class OnlySixteen(nn.Module):
-    """Gives back what it is shown."""
+    """Returns its input."""
 
     dim = 3
     input_size = 16

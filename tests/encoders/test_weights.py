@@ -31,7 +31,7 @@ def build(weights: str | Path = "none", name: str = "resnet20") -> Encoder:
 
 @pytest.fixture
 def state() -> State:
-    """Of a ResNet20 that no seed gives."""
+    """State of a ResNet20 that no seed gives."""
     torch.manual_seed(7)
     filled = {
         name: torch.rand(tensor.shape) * 0.2 if tensor.is_floating_point() else tensor + 5
@@ -157,10 +157,13 @@ UNFIT: dict[str, tuple[Callable[[State], Any], str]] = {
         r"missing: stem\.0\.weight, stem\.1.* and \d+ more",
     ),
     "more blocks": (lambda s: {**s, "stages.9.conv1.weight": torch.zeros(3)}, r"unknown: stages\.9\.conv1\.weight"),
-    "shape": (lambda s: {**s, "stem.0.weight": torch.zeros(16, 1, 3, 3)}, r"another shape or type: stem\.0\.weight"),
+    "shape": (
+        lambda s: {**s, "stem.0.weight": torch.zeros(16, 1, 3, 3)},
+        r"with a different shape or type: stem\.0\.weight",
+    ),
     "transposed": (
         lambda s: {**s, "stem.0.weight": torch.zeros(3, 16, 3, 3)},
-        r"another shape or type: stem\.0\.weight",
+        r"with a different shape or type: stem\.0\.weight",
     ),
     "integers": (lambda s: {**s, "stem.1.bias": torch.zeros(16, dtype=torch.int8)}, r"or type: stem\.1\.bias"),
     "sparse": (lambda s: {**s, "stem.1.bias": torch.zeros(16).to_sparse()}, r"or type: stem\.1\.bias"),
@@ -172,7 +175,7 @@ UNFIT: dict[str, tuple[Callable[[State], Any], str]] = {
         lambda s: {**s, "stem.1.bias": torch.full((16,), 1e300, dtype=torch.double)},
         r"NaN or infinite values",
     ),
-    "no dict": (lambda s: list(s.values()), r"holds no state dict but a list"),
+    "no dict": (lambda s: list(s.values()), r"holds a list, not a state dict"),
     "empty": (lambda s: {}, r"missing: stem"),
 }
 
@@ -225,15 +228,15 @@ def test_what_is_no_file_of_weights_is_refused(tmp_path: Path, state: State) -> 
     (tmp_path / "folder").mkdir()
     refusal(tmp_path / "folder", r"there is no file .*folder.model\.safetensors")
     torch.save(state, tmp_path / "weights.bin")
-    refusal(tmp_path / "weights.bin", r"weights\.bin is no file of weights; give")
+    refusal(tmp_path / "weights.bin", r"weights\.bin is not a weights file; give")
     (tmp_path / "folder" / "model.safetensors").mkdir()
-    refusal(tmp_path / "folder", r"model\.safetensors is no file of weights")
+    refusal(tmp_path / "folder", r"model\.safetensors is not a weights file")
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes here")
 def test_a_pipe_is_refused_rather_than_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.pth")
-    refusal(tmp_path / "pipe.pth", r"pipe\.pth is no file of weights")
+    refusal(tmp_path / "pipe.pth", r"pipe\.pth is not a weights file")
 
 
 # -- ImageNet --------------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ SEGMENTS, STEPS = 5, 3
 
 
 class Network(nn.Module):
-    """All that makes resumption hard: batch statistics, dropout, a memory layout of its own, a frozen part."""
+    """Everything that makes resuming hard: batch statistics, dropout, its own memory layout, a frozen part."""
 
     def __init__(self) -> None:
         super().__init__()

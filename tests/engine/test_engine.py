@@ -96,7 +96,7 @@ def test_interrupted_and_resumed_equals_uninterrupted(
         final, about = load_tensors(path)
         expected, _ = load_tensors(make_engine("whole").checkpoint_path("stage-practice") or Path())
         assert about["segments_done"] == SEGMENTS
-        assert same(final, expected)  # the momentum as well
+        assert same(final, expected)  # including the momentum
     assert [line["segment"] for line in metrics(engine)] == [1, 2, 3, 4, 5]
     losses = [line["loss"] for line in metrics(make_engine("whole"))]
     assert [line["loss"] for line in metrics(engine)] == losses
@@ -156,7 +156,7 @@ def test_a_scope_changes_names_but_no_numbers(make_stage: MakeStage, make_engine
 
 
 def test_stages_of_a_run_need_names_of_their_own(make_stage: MakeStage, make_engine: MakeEngine) -> None:
-    """Or the second would be taken for the first, finished."""
+    """Otherwise the second would be taken for the first, already finished."""
     engine = make_engine()
     engine.train(make_stage())
     with pytest.raises(ValueError, match="'practice' was trained already"):
@@ -214,7 +214,7 @@ def test_the_last_segment_may_be_shorter(make_stage: MakeStage, make_engine: Mak
             return {key: tensor[segment * at_once :][:at_once].to(device) for key, tensor in steps.items()}
 
         stage = make_stage(prepare=prepare, segments=-(-7 // at_once), steps=at_once)
-        stage.module.get_submodule("dropout").eval()  # its seeds come with the segments
+        stage.module.get_submodule("dropout").eval()  # its seeds depend on the segments
         stage.module.to(device)
         engine = make_engine(f"run-{at_once}", device=torch.device(device))
         engine.train(stage)
@@ -231,7 +231,7 @@ def test_a_diverging_loss_is_a_clear_error(make_stage: MakeStage, make_engine: M
     diverging = make_stage(loss=lambda batch: stage.loss(batch) * float("inf"))
     with pytest.raises(UserError, match=r"practice diverged in segment 1.*lower the learning rate"):
         engine.train(diverging)
-    assert not (engine.checkpoint_path("stage-practice") or Path()).exists()  # nothing to resume from rubbish
+    assert not (engine.checkpoint_path("stage-practice") or Path()).exists()  # nothing useless to resume from
 
 
 def test_without_a_folder_nothing_is_written(

@@ -13,7 +13,7 @@ from fscil.engine.progress import duration, stage_progress
 
 @dataclass
 class Log:
-    """What a log file gets of a stage whose segments take so many seconds each."""
+    """What a log file gets from a stage whose segments take the given seconds."""
 
     file: io.StringIO = field(default_factory=io.StringIO)
     now: float = 1000.0

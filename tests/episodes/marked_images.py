@@ -1,4 +1,4 @@
-"""Base sessions whose images can be told apart after they were blended, turned or embedded."""
+"""Base sessions whose images can be identified after being blended, rotated or embedded."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 from fscil.benchmark import Session
 
-# images are told apart by one bright pixel in the upper left quarter, which a turned image has in another quarter
+# each image has one bright pixel in the upper left quarter, which a rotation moves to another quarter
 PIXELS, QUARTER = (3, 16, 16), (3, 8, 8)
 
 
@@ -16,14 +16,14 @@ def unchanged(images: Tensor, keys: Tensor) -> Tensor:
 
 
 def see(images: Tensor) -> Tensor:
-    """Stands for an encoder: the embedding of an image is the image."""
+    """Stands in for an encoder: the embedding of an image is the image."""
     return images.flatten(1).float()
 
 
 def made_of(item: Tensor) -> tuple[tuple[int, ...], int]:
     """The numbers of the images that an item was made of, and by how many quarter turns.
 
-    The bright pixels are of 200, or of 100 if there are two.
+    The bright pixels have the value 200, or 100 if there are two.
     """
     item = item.view(PIXELS)
     (turns,) = (n for n in range(4) if item.rot90(-n, (1, 2))[:, :8, :8].any())

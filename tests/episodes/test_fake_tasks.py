@@ -53,7 +53,7 @@ def read(step: Tensor, shape: TaskShape, base_classes: int) -> Iterator[Item]:
 
 
 def fewest_of_half(shot: int, queries: int) -> int:
-    """Of a class's images, so that as many different pairs as needed can be made of two halves."""
+    """The fewest images of a class from whose halves enough different pairs can be made."""
     return next(half for half in range(2, 9) if half >= queries and half * half >= shot + queries)
 
 

@@ -1,4 +1,4 @@
-"""ImageTasks and EmbeddingTasks: how items are made, and that it does not matter which process makes which."""
+"""ImageTasks and EmbeddingTasks: how items are made, and that it does not matter which process makes them."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_a_step_takes_as_many_images_as_it_says(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_processes_together_have_the_items_of_one(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shares that end in the middle of a class, augmented by their keys as in one process."""
+    """Shards may end in the middle of a class, and are augmented by their keys as in one process."""
     session, shape = make_session([8] * 9, 1), TaskShape(2, 2, 3, 1, kind)
 
     def shift(images: Tensor, keys: Tensor) -> Tensor:
@@ -97,7 +97,7 @@ def test_processes_together_have_the_items_of_one(kind: str, monkeypatch: pytest
     for rank in range(5):
         monkeypatch.setattr(collectives, "rank", lambda rank=rank: rank)
         shares.append(tasks.sample(3, 1)["images"])
-    assert len({share.shape[1] for share in shares}) == 2  # uneven shares
+    assert len({share.shape[1] for share in shares}) == 2  # uneven shards
     assert torch.equal(torch.cat(shares, 1), whole)
 
 
@@ -136,7 +136,7 @@ def test_task_images_are_the_means_of_the_sampled_pictures() -> None:
 
 
 def test_items_are_augmented() -> None:
-    """Supports, old queries and blends alike pass through the augmentation."""
+    """Supports, old queries and blends all pass through the augmentation."""
     session, shape = make_session([6] * 5, 1), TaskShape(1, 2, 1, 1, "mixed")
     batch = ImageTasks(session, shape, lambda images, _: images // 2).sample(2, 1)
     assert set(batch["images"].flatten(2).amax(2).flatten().tolist()) == {50, 100}

@@ -43,7 +43,7 @@ def close(found: Tensor, expected: Tensor, tolerance: float) -> None:
     assert float((found.detach().double() - expected).norm()) <= tolerance * float(expected.norm())
 
 
-# rows: less than a tile, no multiple of one, several tiles a part
+# rows: less than a tile, not a multiple of one, several tiles per part
 @pytest.mark.parametrize(
     ("n", "channels", "size"), [(1, 16, 3), (3, 32, 5), (5, 64, 8), (300 if DEVICE == "cuda" else 9, 16, 24)]
 )
@@ -85,7 +85,7 @@ def test_fused_normalisation_is_batch_norm_addition_and_relu(
 
 
 def test_nan_stays_nan() -> None:
-    """Else a training that diverges would look well."""
+    """Otherwise a training that diverges would look healthy."""
     x = pictures(2, 16, 4, 4)
     x[1, 3, 2, 2] = torch.nan
     norm = nn.BatchNorm2d(16).to(DEVICE)
@@ -118,7 +118,7 @@ def test_thin_convolutions_and_their_gradients_are_torchs(n: int, height: int, w
 
 @pytest.mark.parametrize(("shape", "channels"), [((3, 117, 113), 16), ((1, 131, 129), 32)])
 def test_weight_gradients_of_many_pixels(shape: tuple[int, int, int], channels: int) -> None:
-    """So many that a part has several tiles, the last of them not full."""
+    """Enough that a part has several tiles, the last of them not full."""
     n, height, width = shape
     x, g = (pictures(n, channels, height, width, dtype=HALF, seed=seed) for seed in (1, 2))
     weight = torch.zeros(channels, channels, 3, 3, dtype=torch.float64, device=DEVICE, requires_grad=True)
@@ -144,7 +144,7 @@ def test_a_resnet20_learns_the_same_with_and_without_them(monkeypatch: pytest.Mo
     monkeypatch.setattr(triton_kernels, "usable", lambda device: False)
     theirs, theirs_reduced = gradient(False), gradient(True)
     close(ours, theirs, 0.01)  # activations near 0 fall on either side
-    assert (ours_reduced - theirs).norm() < 1.2 * (theirs_reduced - theirs).norm()  # no less exact than torch's
+    assert (ours_reduced - theirs).norm() < 1.2 * (theirs_reduced - theirs).norm()  # no less accurate than torch's
 
 
 @on_gpu

@@ -13,8 +13,8 @@ from fscil.engine import Engine, Stage
 from fscil.methods import Context, Method
 from fscil.settings import make
 
-# so short that a whole method takes a fraction of a second; meta-training of all parts and features as the encoder
-# gives them, as in the paper; a method takes those that it knows
+# short enough for a whole method to take a fraction of a second; as in the paper, all parts are meta-trained and
+# features are used unchanged; a method uses the settings that it knows
 SHORT: dict[str, Any] = {
     "epochs": 1, "lr": 0.02, "batch": 16, "augmentation": "basic", "fake_phases": 2, "fake_way": 1, "fake_shot": 2,
     "fake_queries": 1, "meta_steps": 4, "meta_batch_steps": 2, "session_epochs": 2,

@@ -72,7 +72,7 @@ def weights(make_method: MakeMethod, benchmark: Benchmark, device: str, capture:
     return {name: tensor.cpu() for name, tensor in method.state().items()}
 
 
-# in float32 cuDNN is not repeatable, and large steps make much of small differences
+# in float32 cuDNN is not deterministic, and large steps amplify small differences
 @pytest.mark.parametrize(("dtype", "lr", "tolerance"), [(torch.float64, 0.02, 1e-7), (torch.float32, 5e-4, 1e-4)])
 def test_captured_steps_give_the_numbers_of_plain_ones(
     make_method: MakeMethod,
@@ -101,7 +101,7 @@ def test_captured_steps_give_the_numbers_of_plain_ones(
 @pytest.mark.parametrize("autocast", [False, True])
 @pytest.mark.parametrize("captured", [False, True])
 def test_weight_gradients_beside_the_backward_pass_are_nn_conv2ds(captured: bool, autocast: bool) -> None:
-    """Many layers, so that a gradient which is read before it is there would show."""
+    """Many layers, so that a gradient read before it is ready would show."""
     torch.manual_seed(1)
 
     def tower(conv: Callable[..., nn.Module]) -> nn.Sequential:

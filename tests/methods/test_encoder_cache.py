@@ -31,7 +31,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 class Learner:
-    """Learns base sessions and remembers what was said on the way."""
+    """Learns base sessions and records what was printed meanwhile."""
 
     def __init__(self, make_method: MakeMethod, benchmark: Benchmark) -> None:
         self.make_method, self.benchmark = make_method, benchmark
@@ -119,7 +119,7 @@ def test_data_name_precision_and_code_are_part_of_the_key(monkeypatch: pytest.Mo
 
 
 def path_of(session: Session) -> Path:
-    """Of the session's entry in the cache."""
+    """Path of the session's entry in the cache."""
     context = Context(Engine(console=Console(quiet=True)), (0.5, 0.5, 0.5), (0.2, 0.2, 0.2))
     with encoder_cache.entry({}, session, context, "pretrain") as entry:
         return entry.path
@@ -151,7 +151,7 @@ def test_streamed_images_are_known_by_name_length_and_time(photo_folder: Callabl
 
 PACKAGE = Path(fscil.__file__).parent
 
-# imported by pre-training, but only to describe or to keep, never to compute
+# imported by pre-training, but only to describe or store, never to compute
 DESCRIBE = {
     "benchmark.py", "errors.py", "files.py", "naming.py", "settings.py", "methods/encoder_cache.py",
     "methods/memory.py", "methods/method.py",
@@ -159,7 +159,7 @@ DESCRIBE = {
 
 
 def file_of(module: str) -> Path | None:
-    """Of a module or a package inside ours, by its dotted name; fscil itself only lists what it has."""
+    """The file of a module or package of ours, by its dotted name; fscil itself only lists its contents."""
     top, *parts = module.split(".")
     if top != "fscil" or not parts:
         return None
@@ -168,9 +168,9 @@ def file_of(module: str) -> Path | None:
 
 
 def imported(file: Path) -> set[Path]:
-    """Our files that a file imports, anywhere in it: modules, and what packages are where their names are taken from.
+    """Our files that a file imports, anywhere in it: modules, and a package's __init__ if a name is imported from it.
 
-    A package is not entered on the way to one of its modules alone: that is no use of what else it imports.
+    Importing a module of a package does not count as importing the package, since nothing else of it is used.
     """
     here = ["fscil", *file.relative_to(PACKAGE).parent.parts]
     modules: list[str] = []
@@ -197,7 +197,7 @@ def test_all_files_that_decide_about_weights_are_part_of_the_code() -> None:
         part: {name for name in names if name == part or name.startswith(f"{part}/")} for part in encoder_cache.CODE
     }
     assert names - set.union(*of_part.values()) == set()
-    # and imports are really followed; only decoding is reached by no import, since it is handed in with the images
+    # and imports are really followed; only decoding is not reached by imports, since it comes with the images
     assert [part for part, found in of_part.items() if not found] == ["datasets/decode.py"]
     assert {"engine/stepper.py", "augment/crop.py", "encoders/resnet20.py", "kernels/norm.py"} <= names
 
@@ -232,7 +232,7 @@ def test_a_lock_that_cannot_be_taken_costs_the_cache_and_not_the_run(learn: Lear
     first = learn()
     (lock,) = folder.glob("*.lock")
     lock.unlink()
-    lock.mkdir()  # as in a folder that may be read only
+    lock.mkdir()  # as in a read-only folder
     second = learn()
     assert not was_cached(second)
     assert equal(first, second)
@@ -269,12 +269,12 @@ def test_whoever_waits_is_told_so(learn: Learner, folder: Path, monkeypatch: pyt
 
     def hear(console: Console, text: str) -> None:
         told.append(text)
-        lock.release()  # the other run is done as soon as somebody waits for it
+        lock.release()  # the other run finishes as soon as someone waits for it
 
     monkeypatch.setattr(Console, "print", hear)
     lock.acquire()
     assert was_cached(learn())
-    assert told == ["waiting for another run that trains the same encoder"]
+    assert told == ["waiting for another run that is training the same encoder"]
 
 
 def test_an_interrupted_training_leaves_neither_entry_nor_lock(

@@ -111,7 +111,7 @@ def test_base_margin_is_subtracted_from_base_logits_alone(make_method: MakeMetho
 
 
 def test_a_thousand_queries_are_answered_like_one(method: Method, benchmark: Benchmark) -> None:
-    """Queries are worked on in parts; where the parts begin must not show."""
+    """Queries are processed in parts; the boundaries must not show."""
     embeddings = method.embed(benchmark.test_images).repeat(20, 1)
     assert len(embeddings) > 512
     together = method.classify(embeddings)
@@ -122,7 +122,7 @@ def test_a_thousand_queries_are_answered_like_one(method: Method, benchmark: Ben
 def test_what_the_classes_need_is_made_once(
     make_method: MakeMethod, tiny_benchmark: Callable[..., Benchmark], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One image after another, and a class after another: no prediction makes the terms of all classes again."""
+    """One image after another, and a class after another: no prediction rebuilds the terms of all classes."""
     benchmark = tiny_benchmark(base=9, ways=(1, 1, 1), shots=(2, 2, 2))
     method = make_method("limit", benchmark)
     method.learn_base(benchmark.sessions[0])

@@ -1,4 +1,4 @@
-"""Exemplars: no more than the declared budget, and all that a method has of earlier sessions."""
+"""Exemplars: never more than the declared budget, and all that a method keeps of earlier sessions."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_what_is_kept_twice_is_there_once() -> None:
 def test_a_budget_in_all_bounds_the_whole() -> None:
     memory = Memory("8")
     memory.keep(session((0, 1)))
-    memory.check(classes=6)  # later classes were not kept, and 8 are 8
+    memory.check(classes=6)  # later classes were not kept, and 8 is within the budget
 
 
 def test_a_ranking_says_which_are_kept_and_which_go_first() -> None:
@@ -113,5 +113,5 @@ def test_more_than_declared_is_noticed() -> None:
 
 @pytest.mark.parametrize("budget", ["many", "-1", "5/classes", "5 per class", "", "1e3", "99999999999"])
 def test_what_is_no_budget_is_refused(budget: str) -> None:
-    with pytest.raises(UserError, match="is not a budget; it is none, N/class"):
+    with pytest.raises(UserError, match="is not a budget; give none, N/class"):
         Memory(budget)

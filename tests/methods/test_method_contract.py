@@ -1,4 +1,4 @@
-"""What every registered method promises, whatever it does inside."""
+"""What every registered method promises, whatever its internals."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_logits_are_the_classification_of_the_embeddings(
 def test_state_is_plain_tensors_and_all_there_is(
     make_method: MakeMethod, tiny_benchmark: Callable[..., Benchmark], tmp_path: Path, name: str
 ) -> None:
-    """A new object that takes up a state and a specification, both from a file, answers and learns on to the bit."""
+    """A new object that loads a state and a spec, both from a file, predicts and keeps learning bit for bit."""
     benchmark = tiny_benchmark()
     base, session, following = benchmark.sessions
     method, fresh = make_method(name, benchmark), make_method(name, benchmark)
@@ -152,7 +152,7 @@ def test_memory_and_parameters_are_declared(
 
 
 def test_fixed_encoders_are_fixed(make_method: MakeMethod, tiny_benchmark: Callable[..., Benchmark]) -> None:
-    """run_sessions embeds test images only once where a method says that it may."""
+    """run_sessions embeds test images only once if the method allows it."""
     benchmark = tiny_benchmark()
     for name in methods.names():
         method = make_method(name, benchmark)

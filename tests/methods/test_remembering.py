@@ -31,7 +31,7 @@ class JointSettings(PretrainSettings):
 
 
 class Joint(Method):
-    """All data seen so far, trained anew in every session: the base training, several times in a run."""
+    """All data seen so far, retrained in every session: the base training, several times in a run."""
 
     Settings: ClassVar[type] = JointSettings
     fixed_encoder: ClassVar[bool] = False

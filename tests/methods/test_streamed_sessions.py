@@ -1,4 +1,4 @@
-"""Methods that learn from streamed images give the numbers of those that hold them all."""
+"""Methods give the same numbers with streamed images as with images in memory."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 def test_an_image_is_decoded_once_an_epoch(
     photo_folder: Callable[..., Path], make_method: MakeMethod, decoded: Counter[str]
 ) -> None:
-    """What is read ahead is what is asked for."""
+    """Exactly what is prefetched is used."""
     benchmark = load(photo_folder(classes=7, images=13), "always")
     assert not decoded
     learned(make_method, "decoupled-cosine", benchmark, 12 * IMAGE, epochs=3, batch=4, rows="trained")
@@ -170,7 +170,7 @@ def test_fake_tasks_take_no_more_memory_than_they_may(
 def test_finetuning_is_cut_to_the_memory_it_may_take_and_changes_no_number(
     photo_folder: Callable[..., Path], make_method: MakeMethod, recording_engine: Any, epochs: int, parts: list[int]
 ) -> None:
-    """Seven epochs of the four images of a session, of which so many epochs fit."""
+    """Seven epochs of a session's four images, with room for a few epochs at a time."""
     benchmark = load(photo_folder(classes=7, images=6), "always")
     base, session, *_ = benchmark.sessions
     settings: dict[str, Any] = {"session_epochs": 7, "session_decay_epoch": 5}

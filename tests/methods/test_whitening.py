@@ -1,4 +1,4 @@
-"""Whitened embeddings: within base classes they vary alike in all directions."""
+"""Whitened embeddings: within base classes they vary equally in all directions."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_layer_normalisation_finds_little_to_subtract_and_lengths_stay() -> None
 
 
 def test_rounding_decides_nothing() -> None:
-    """Four class means leave many directions to choose from; the choice must not hang on the last bits."""
+    """Four class means leave many directions to choose from; the choice must not depend on the last bits."""
     embeddings, labels = stretched()
     noise = torch.randn(embeddings.shape, generator=torch.Generator().manual_seed(2))
     A = whitening(embeddings, labels, shrinkage=1.0)
@@ -97,7 +97,7 @@ def test_classes_of_one_image_each_are_refused() -> None:
 def test_trained_rows_say_the_same_of_whitened_embeddings(
     make_method: MakeMethod, tiny_benchmark: Callable[..., Benchmark]
 ) -> None:
-    """As inner products, which they were learned as but for lengths."""
+    """As inner products, which is how they were learned, apart from lengths."""
     benchmark = tiny_benchmark(base=5)
     plain, whitened = (make_method("decoupled-cosine", benchmark, rows="trained", whiten=w) for w in (0.0, 1.0))
     scores = []

@@ -70,7 +70,7 @@ def test_five_rows_beside_the_papers(run_ablation: Reproduce, tmp_path: Path, mo
 def test_rows_differ_in_what_they_are_named_for_and_share_the_rest(run_ablation: Reproduce, tmp_path: Path) -> None:
     run_ablation("fake_phases=2", "meta_steps=2", "trials=1", "trial=2")
     assert settings_of(tmp_path, "calibration")["tasks"] == "plain"
-    assert settings_of(tmp_path, "meta-1")["fake_phases"] == 1  # whatever else is asked for
+    assert settings_of(tmp_path, "meta-1")["fake_phases"] == 1  # whatever else is typed
     assert settings_of(tmp_path, "meta-c")["fake_phases"] == 2
     assert settings_of(tmp_path, "meta-c")["meta_steps"] == 2
     assert "meta_steps" not in settings_of(tmp_path, "finetune")

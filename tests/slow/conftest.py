@@ -8,7 +8,7 @@ from cli_process import fscil_process
 
 @pytest.fixture(scope="session")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    """The run that nothing interrupted."""
+    """The uninterrupted run."""
     folder = tmp_path_factory.mktemp("whole")
     code, _, err = fscil_process(*ARGUMENTS, "--out", "run", cwd=folder)
     assert code == 0, err

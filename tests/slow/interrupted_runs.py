@@ -25,7 +25,7 @@ class RunFolder:
     path: Path
 
     def lines(self) -> list[dict[str, Any]]:
-        """metrics.jsonl, while somebody may be writing it."""
+        """metrics.jsonl, possibly while it is being written."""
         file = self.path / "metrics.jsonl"
         text = file.read_text() if file.exists() else ""
         return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
@@ -37,7 +37,7 @@ class RunFolder:
         return json.loads((self.path / "result.json").read_text())
 
     def assert_equals(self, other: RunFolder) -> None:
-        """Bit for bit, as far as the clock is not concerned."""
+        """Bit for bit, except for times."""
         for file in ("predictions.safetensors", "model/model.safetensors", "config.toml"):
             assert (self.path / file).read_bytes() == (other.path / file).read_bytes(), file
         mine, theirs = self.result(), other.result()
@@ -47,13 +47,13 @@ class RunFolder:
             sorted((line["stage"], line["segment"], line.get("scope", ""), line.get("loss", 0)) for line in run.lines())
             for run in (self, other)
         )
-        assert told == expected  # no line is missing, none is there twice
+        assert told == expected  # no line is missing or duplicated
         assert not list(self.path.rglob(".*.part"))
         assert not (self.path / "checkpoint").exists()
 
 
 def signal_when(process: subprocess.Popen[str], ready: Callable[[], bool], number: signal.Signals) -> None:
-    """Send the signal as soon as the run folder shows that the moment has come; the process must still be at work."""
+    """Send the signal as soon as `ready` says so; the process must still be running."""
     while not ready():
         try:
             process.wait(timeout=0.002)

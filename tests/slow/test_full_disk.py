@@ -26,7 +26,7 @@ def test_a_full_disk_costs_nothing_but_time(whole: RunFolder, tmp_path: Path) ->
     process = popen(*ARGUMENTS, "--out", "stopped", cwd=tmp_path)
     signal_when(process, lambda: stopped.count("pretrain") >= 3, signal.SIGKILL)
     size = (stopped.path / "checkpoint" / "stage-pretrain.safetensors").stat().st_size
-    room = no_file_above(size + 1000)  # for pre-training's checkpoints; those of meta-training are larger
+    room = no_file_above(size + 1000)  # enough for pre-training's checkpoints; those of meta-training are larger
 
     code, out, err = fscil_process(*ARGUMENTS, "--out", "run", cwd=tmp_path, preexec_fn=room)
     assert (code, out) == (2, "")
@@ -54,7 +54,7 @@ def test_a_full_disk_costs_nothing_but_time(whole: RunFolder, tmp_path: Path) ->
 
 @pytest.mark.parametrize("folder", ["file/run", "/proc/fscil/run"])
 def test_a_folder_that_cannot_be_written(tmp_path: Path, folder: str) -> None:
-    """Below a regular file and in a file system of the kernel's, where even root may not write."""
+    """Below a regular file, and in a kernel file system where even root may not write."""
     (tmp_path / "file").write_text("in the way")
     code, out, err = fscil_process("run", "decoupled-cosine", "digits", "epochs=1", "--out", folder, cwd=tmp_path)
     assert (code, out) == (2, "")

@@ -1,4 +1,4 @@
-"""A run that is killed again and again ends with the numbers of one that was left alone."""
+"""A run that is killed again and again ends with the numbers of an uninterrupted one."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_ten_kills_leave_no_trace(whole: RunFolder, tmp_path: Path) -> None:
     assert len(planned) == 10
     for number, (stage, lines) in enumerate(planned):
         process = popen(*arguments, cwd=tmp_path)
-        # every other time in the middle of writing a file, if one is caught before the next line
+        # every other time while a file is being written, if that can be caught before the next line
         in_a_write = number % 2 == 1
 
         def now(stage: str = stage, lines: int = lines, in_a_write: bool = in_a_write) -> bool:

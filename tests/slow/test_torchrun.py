@@ -20,7 +20,7 @@ RESUME = ("run", "--resume", "run", "--checkpoint-every", "0")
 
 
 def complaints(err: str) -> list[str]:
-    """Our own lines; torchrun says a lot about exit codes besides."""
+    """Our own lines, without torchrun's many about exit codes."""
     return [line for line in err.splitlines() if line.startswith("error: ")]
 
 
@@ -52,7 +52,7 @@ def test_a_process_that_dies_ends_the_job_and_another_number_of_them_goes_on(
     assert process.returncode != 0
     (line,) = complaints(err)
     assert f"process {1 - rank} lost contact" in line
-    assert line.endswith("go on with: fscil run --resume run")
+    assert line.endswith("continue with: fscil run --resume run")
     assert not (run.path / "result.json").exists()
 
     code, _, err = fscil_process(*RESUME, cwd=tmp_path, by=TWO_PROCESSES if rank else ())
@@ -68,13 +68,13 @@ def test_a_job_that_is_told_to_stop_says_how_to_go_on(tmp_path: Path) -> None:
     wait_for(process, lambda: run.count("pretrain") >= 1)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
-    assert [line for line in err.splitlines() if "go on with" in line] == [
-        "interrupted; go on with: fscil run --resume run"
+    assert [line for line in err.splitlines() if "continue with" in line] == [
+        "interrupted; continue with: fscil run --resume run"
     ]
 
 
 def test_two_machines_that_share_no_disk(tmp_path: Path) -> None:
-    """The command of docs/distributed.md, with both machines here: the first alone needs the run folder."""
+    """The command of docs/distributed.md, with both machines here: only the first needs the run folder."""
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
@@ -100,7 +100,7 @@ def test_two_machines_that_share_no_disk(tmp_path: Path) -> None:
     assert RunFolder(machines[0] / "run").result()["device"].startswith("2 x cpu")
     assert not list(machines[1].iterdir())
 
-    # the second machine sees nothing wrong with the folder, but ends with the first
+    # the second machine sees nothing wrong with the folder, but exits with the first
     (code, _, err), (other_code, _, other_err) = start("run", "decoupled-cosine", "digits", "--out", "run")
     assert min(code, other_code) > 0
     (line,) = complaints(err)

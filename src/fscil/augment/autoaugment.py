@@ -3,14 +3,14 @@
 Which variant: the policies are the published ones, all 25 sub-policies, with a random sign wherever the published
 operation has one (rotation included), nearest-pixel sampling, and grey 128 beyond the edges of a moved image. The
 authors' own CIFAR code fills those places with 0 after normalisation, which is the mean colour of the data; on bytes
-grey 128 is nearest to that, and it is what the few-shot field's port of AutoAugment fills with too. torchvision's
+grey 128 is nearest to that, and the few-shot field's port of AutoAugment uses it, too. torchvision's
 default, black, is a stronger change than the published policy makes. The field's port departs from the policy
 elsewhere: it rotates one way only and misses one ImageNet sub-policy; neither is copied here.
 
-How it is fast: an image meets two steps of one operation each. For a step the images are sorted by their operations,
-which the host knows, so that every operation meets a run of neighbours: no kernel works on an image in vain, and nobody
-waits for a GPU. All geometric operations are one lookup with a matrix per image, all pixelwise operations one lookup in
-a table per image, and color and sharpness one blend.
+Why it is fast: each image goes through two steps of one operation each. For each step the images are sorted by
+operation, which the host knows, so that every operation works on a contiguous run: no kernel does unneeded work, and
+the host never waits for the GPU. All geometric operations are one lookup with a matrix per image, all pixelwise
+operations one lookup in a table per image, and color and sharpness one blend.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def auto_augment(images: Tensor, draws: Draws, *, policy: str, fill: int = FILL)
 def apply_operations(images: Tensor, operation: Tensor, magnitude: Tensor, fill: int = FILL) -> Tensor:
     """One operation per image: its number in OPERATIONS (int64, NO_OPERATION for none) and its magnitude.
 
-    Both are [n] and lie on the host, wherever the images are.
+    Both are [n] and on the host, wherever the images are.
     """
     order = operation.argsort()
     there = to_device(order, images.device)

@@ -1,6 +1,6 @@
 """AutoAugment's operations that mix an image with a poorer version of itself: grey for color, smoothed for sharpness.
 
-1 + change is the image's share of the mix: below 1 it comes nearer to the poorer version, above 1 it moves away.
+1 + change is the image's weight in the mix: below 1 the result moves towards the poorer version, above 1 away from it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def grey_image(images: Tensor) -> Tensor:
 
 
 def smoothed(images: Tensor) -> Tensor:
-    """Weighted mean of each pixel's 3 x 3 surroundings, the pixel itself counting five times; the rim stays as it is.
+    """Weighted mean of each pixel's 3 x 3 surroundings, the pixel itself counting five times; the border is unchanged.
 
     Sums of whole numbers in int16 (at most 13 * 255) are exact and several times faster than a convolution.
     """

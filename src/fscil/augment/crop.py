@@ -1,4 +1,4 @@
-"""Crops, flips and cutout of a whole batch: pure functions of given parameters, and the random versions of them."""
+"""Crops, flips and cutout of a whole batch: pure functions of given parameters, and their random versions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def pad_crop(images: Tensor, top: Tensor, left: Tensor, *, size: int, padding: i
 
 
 def random_pad_crop(images: Tensor, draws: Draws, *, size: int, padding: int) -> Tensor:
-    """Images that are larger than the crop have room for it, and are not padded."""
+    """Images larger than the crop already have room for it, so they are not padded."""
     height, width = images.shape[-2:]
     padding = padding if min(height, width) <= size else 0
     top = draws.integers(height + 2 * padding - size + 1)
@@ -54,7 +54,7 @@ def random_flip(images: Tensor, draws: Draws) -> Tensor:
 
 
 def cutout(images: Tensor, row: Tensor, column: Tensor, size: int) -> Tensor:
-    """Blacken a size x size square around (row, column), int64 [n]; what sticks out of the image is cut off."""
+    """Blacken a size x size square around (row, column), int64 [n]; what extends beyond the image is cut off."""
     height, width = images.shape[-2:]
     rows = torch.arange(height, device=images.device) - row[:, None] + size // 2
     columns = torch.arange(width, device=images.device) - column[:, None] + size // 2

@@ -1,8 +1,8 @@
 """Random numbers that belong to an image: they depend on its key alone.
 
-Not on its neighbours, its place in the batch, the size of the batch, the process or the kind of device. So an image is
-augmented the same way wherever and with whatever it is, and an epoch may be cut up and shared out at will. They are
-drawn on the host, which then knows what to launch on a GPU.
+They do not depend on its neighbours, its place in the batch, the batch size, the process or the kind of device. So an
+image is augmented the same way in any batch on any device, and an epoch may be split and sharded at will. The numbers
+are drawn on the host, which then knows what to launch on a GPU.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _shift(x: Tensor, bits: int) -> Tensor:
 
 
 def keys_for(items: Tensor, seed: int) -> Tensor:
-    """A key for each item (int64, any shape), another one for every seed."""
+    """A key for each item (int64, any shape), different for every seed."""
     return mix(mix(items * GOLDEN + seed) + seed)
 
 

@@ -23,8 +23,8 @@ def matrices(operation: Tensor, amount: Tensor, height: int, width: int) -> Tens
     shear_x, shear_y, right, down, degrees = torch.where(here, amount[:, None], 0.0).unbind(1)
     cos, sin = degrees.deg2rad().cos(), degrees.deg2rad().sin()
     x, y = (width - 1) / 2, (height - 1) / 2
-    # Each image has one operation, the others' amounts are 0: the terms below never meet. Pixel centres lie half a
-    # pixel from the edges that shears start from.
+    # Each image has one operation and the amounts of the others are 0, so the terms below never overlap. Pixel centres
+    # lie half a pixel from the edges that shears start from.
     start_x = x - cos * x + sin * y + shear_x / 2 - right.trunc()
     start_y = y - sin * x - cos * y + shear_y / 2 - down.trunc()
     return torch.stack([cos, shear_x - sin, start_x, shear_y + sin, cos, start_y], dim=1).view(-1, 2, 3)
@@ -38,14 +38,14 @@ def warp(images: Tensor, matrix: Tensor, fill: int) -> Tensor:
     by_column, by_row = matrix[:, :, 0, None] * x, matrix[:, :, 1, None] * y + matrix[:, :, 2, None]
     column, row = (by_column[:, :, None, :] + by_row[:, :, :, None]).round_().unbind(1)  # each [n, height, width]
     inside = (column >= 0) & (column < width) & (row >= 0) & (row < height)
-    # The fill is one more pixel behind the image's last, so that a single lookup finds source pixels and fill alike.
+    # The fill is one more pixel behind the image's last, so that one lookup serves both source pixels and fill.
     source = torch.where(inside, row * width + column, height * width).long().view(n, 1, -1)
     pixels = torch.cat([images.flatten(2), images.new_full((1, 1, 1), fill).expand(n, channels, 1)], dim=2)
     return pixels.gather(2, source.expand(-1, channels, -1)).view_as(images)
 
 
 def move(images: Tensor, operation: Tensor, amount: Tensor, fill: int = 0) -> Tensor:
-    """One geometric operation per image; its number and amount may be known to the host alone."""
+    """One geometric operation per image; its number and amount may be on the host."""
     return warp(images, to_device(matrices(operation, amount, *images.shape[-2:]), images.device), fill)
 
 

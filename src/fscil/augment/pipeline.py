@@ -28,16 +28,16 @@ CUDA_CHUNK = 32768 * 32 * 32
 def build(
     augmentation: str, *, size: int, crop: str = "pad", flip: bool = True, policy: str = "cifar10", cutout: int = 0
 ) -> Augment:
-    """The augmentation as a function of uint8 images and, on the host, their keys (keys_for), which decide all.
+    """The augmentation as a function of uint8 images and, on the host, their keys (keys_for), which decide every draw.
 
     - "none" keeps the central size x size pixels.
     - "basic" is crop and flip, the paper's BasicAug.
     - "autoaug" is crop, flip, AutoAugment by policy and a hole of cutout pixels a side, the paper's AutoAug. The
-      arguments policy and cutout matter to it alone.
+      arguments policy and cutout only matter here.
 
-    The crop "pad" takes a random window, of images of this very size after padding them with black by an eighth of it;
-    "resized" takes a random part of 8 to 100 percent of the area at 3:4 to 4:3 and resizes it. After the first call
-    nothing makes the host wait for CUDA.
+    The crop "pad" takes a random window; images of exactly this size are first padded with black by an eighth of it.
+    The crop "resized" takes a random part of 8 to 100 percent of the area at 3:4 to 4:3 and resizes it. After the
+    first call nothing makes the host wait for CUDA.
     """
     _check("augmentation", augmentation, AUGMENTATIONS)
     _check("crop", crop, CROPS)

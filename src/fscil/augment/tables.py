@@ -26,7 +26,7 @@ def _levels(like: Tensor) -> Tensor:
 def to_bytes(values: Tensor) -> Tensor:
     """Fractions of a grey level are dropped, as Pillow and torchvision do.
 
-    A thousandth is added first: float32 noise, which differs between devices, must not turn a whole 40 into 39.
+    A thousandth is added first: float32 noise, which differs between devices, must not turn an exact 40 into 39.
     """
     return (values + 1e-3).clamp_(0, 255).to(torch.uint8)
 
@@ -71,7 +71,7 @@ def invert_table(images: Tensor, unused: Tensor | None = None) -> Tensor:
 
 
 def autocontrast_table(images: Tensor, unused: Tensor | None = None) -> Tensor:
-    """Stretch each channel to 0 .. 255; a channel of one level stays."""
+    """Stretch each channel to 0 .. 255; a channel with a single level stays unchanged."""
     pixels = images.flatten(2)
     darkest = pixels.amin(2, keepdim=True).float()
     stretch = (pixels.amax(2, keepdim=True) - darkest) * (1 / 255)
@@ -80,7 +80,7 @@ def autocontrast_table(images: Tensor, unused: Tensor | None = None) -> Tensor:
 
 
 def equalize_table(images: Tensor, unused: Tensor | None = None) -> Tensor:
-    """Flatten each channel's histogram by Pillow's integer rule; a channel with too few levels stays.
+    """Flatten each channel's histogram by Pillow's integer rule; a channel with too few levels stays unchanged.
 
     The rule: with step = (pixels below the brightest level in use) // 255, level k becomes
     (pixels darker than k + step // 2) // step.

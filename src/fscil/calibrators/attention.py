@@ -9,7 +9,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-SIDE = 1024  # of the largest square of scores: larger ones do not fit in the processor's cache, and are slower
+SIDE = 1024  # side of the largest square of scores: larger ones do not fit in the processor's cache, and are slower
 CACHE = 1.0  # MiB of a matrix [classes, d] that is processed at once, so that it stays in the cache
 
 
@@ -52,7 +52,7 @@ def attend_in_blocks(tokens: Tensor, keys: Tensor, values: Tensor, memory: float
 def in_blocks(
     function: Callable[..., tuple[Tensor, ...]], *tensors: Tensor, n: int | None = None
 ) -> tuple[Tensor, ...]:
-    """function(*tensors), which treats every row on its own, for n rows at a time to keep intermediate results small"""
+    """function(*tensors), which treats each row independently, n rows at a time to keep intermediate results small"""
     rows, n = len(tensors[0]), n or at_once(CACHE, 8 * tensors[0].shape[1])
     if rows <= n:
         return function(*tensors)

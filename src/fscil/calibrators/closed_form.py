@@ -5,7 +5,7 @@ a mixture of two vectors, one that belongs to the class and one that belongs to 
 
     y_iq = r_i + (1 - beta_iq) A_i + beta_iq U_q = R_i + beta_iq (U_q - A_i),      row~ = gamma y / sigma + delta
 
-with A_i what the class attends to among the classes, U_q what it gets from the query, R_i = r_i + A_i, sigma the
+where A_i is what the class attends to among the classes, U_q what it gets from the query, R_i = r_i + A_i, sigma the
 deviation of y and beta_iq = sigmoid(s_iq - l_i), where s_iq is the score of the query's key and l_i the logarithm of
 the classes' summed exponential scores. The variance, the norm and the inner product that layer normalisation and the
 logits need are then sums over products of class-side and query-side vectors: matrix products [Q, d] x [d, C], and no
@@ -26,7 +26,7 @@ from fscil.calibrators.attention import at_once, attend_in_blocks, in_blocks
 if TYPE_CHECKING:
     from fscil.calibrators.transformer import Transformer
 
-BUFFERS = 4  # matrices [queries, classes] that are used again for the next queries
+BUFFERS = 4  # matrices [queries, classes] that are reused for the next queries
 NO_BUFFERS = (None,) * BUFFERS
 MATRICES = BUFFERS + 2  # that are alive at once
 FEW = 2**16  # numbers in the rows: with fewer, launching an operation takes longer than running it
@@ -131,7 +131,7 @@ def logits(weights: Weights, terms: ClassTerms, queries: Tensor, memory: float) 
     if torch.compiler.is_compiling():  # also while exporting: the program must not depend on the number of queries
         return _logits(weights, terms, queries, NO_BUFFERS, None)
     step = at_once(memory, len(terms.rows) * queries.element_size() * MATRICES)
-    if torch.is_grad_enabled():  # autograd keeps intermediate results, so no buffer can be used again
+    if torch.is_grad_enabled():  # autograd keeps intermediate results, so no buffer can be reused
         return torch.cat([_logits(weights, terms, x, NO_BUFFERS, None) for x in queries.split(step)])
     if len(queries) == 1 and terms.rows.numel() <= FEW:
         return _logits_of_one(weights, terms, queries)
@@ -187,7 +187,7 @@ def _logits(
 
 
 def _logits_of_one(weights: Weights, terms: ClassTerms, x: Tensor) -> Tensor:
-    """One query [1, d] has only C calibrated rows: making them takes fewer, if larger, operations than _logits."""
+    """One query [1, d] has only C calibrated rows: building them takes fewer but larger operations than _logits."""
     own, U, beta = attend_with_query(weights, terms, x)
     y = torch.cat([torch.addcmul(terms.R.T, beta.T, U - terms.A.T), own])
     tokens = F.layer_norm(y, weights.delta.shape, weights.gamma, weights.delta, weights.eps)

@@ -1,6 +1,6 @@
 """Class-side terms that are kept from one prediction to the next, and updated as classes are added and removed.
 
-Kept terms are valid if the rows and weights they were made from equal the current ones, number by number. The
+Kept terms are valid if the rows and weights they were made from equal the current ones, element by element. The
 comparison is cheap next to encoding an image, and catches everything: gradient steps, replayed CUDA graphs, loaded
 states, moves to another device, deep copies, writes into `.data`.
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from fscil.calibrators.transformer import Transformer
 
 WORN = math.log(8)  # a row whose mass fell to an eighth has lost three bits of precision: its attention is recomputed
-AFRESH = 4  # if more than one row in four changed, building everything again is about as cheap
+AFRESH = 4  # if more than one row in four changed, rebuilding everything is about as cheap
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def make(calibrator: Transformer, rows: Tensor) -> KeptTerms:
 
 
 def append(kept: KeptTerms, rows: Tensor, memory: float) -> KeptTerms:
-    """Terms with new rows [n, d] after the others: each adds a key to all classes, and attends to all of them."""
+    """Terms with new rows [n, d] appended: each adds a key for all classes, and attends to all of them."""
     old, exact = kept.terms, kept.exact
 
     def with_new(r: Tensor, A: Tensor, log_mass: Tensor, highest: Tensor) -> tuple[Tensor, ...]:
@@ -93,7 +93,7 @@ def append(kept: KeptTerms, rows: Tensor, memory: float) -> KeptTerms:
 
 
 def remove(kept: KeptTerms, staying: Tensor, memory: float) -> KeptTerms:
-    """Terms of the classes at these places [n]: the keys of all others are removed from their attention."""
+    """Terms of the classes at these indices [n]: the keys of all others are removed from their attention."""
     old, exact = kept.terms, kept.exact
     going = torch.ones(len(old.rows), dtype=torch.bool, device=staying.device)
     going[staying] = False
@@ -132,7 +132,7 @@ def keys_and_values(exact: Weights, rows: Tensor) -> tuple[Tensor, ...]:
 
 
 def survivors(old: Tensor, new: Tensor) -> Tensor:
-    """Which of the old rows [C, d] are still there, as ascending places: those that the new rows [C', d] begin with."""
+    """Ascending indices of the old rows [C, d] that are still there: those that the new rows [C', d] begin with."""
     if same(old, new[: len(old)]):
         return torch.arange(len(old), device=old.device)
     marks, places, i = hashes(old), [], 0

@@ -24,7 +24,7 @@ class Transformer(Calibrator):
         dropout: on the projected attention output, while training
         cosine: logits are scale * cos(row~, query~), else scale * <row~, query~> as the paper writes them
         scale: multiplies the logits
-        memory: MiB for the intermediate results of the closed form, beside rows, terms and logits; of no influence on
+        memory: MiB for the intermediate results of the closed form, beside rows, terms and logits; does not affect
             the results
     """
 
@@ -65,21 +65,21 @@ class Transformer(Calibrator):
         }
 
     def calibrate(self, rows: Tensor, queries: Tensor) -> tuple[Tensor, Tensor]:
-        """rows W^ [C, d], queries phi(x) [Q, d] -> W~ [Q, C, d], phi~(x) [Q, d]: each query has rows of its own."""
+        """rows W^ [C, d], queries phi(x) [Q, d] -> W~ [Q, C, d], phi~(x) [Q, d]: each query has its own rows."""
         tokens = torch.cat([rows.expand(len(queries), -1, -1), queries[:, None]], dim=1)
         attended = F.scaled_dot_product_attention(self.W_Q(tokens), self.W_K(tokens), self.W_V(tokens))
         tokens = self.layer_norm(tokens + self.dropout(self.W_FC(attended)))
         return tokens[:, :-1], tokens[:, -1]
 
     def attend(self, rows: Tensor, queries: Tensor) -> Tensor:
-        """The logits by attention, query by query: what dropout needs, and the reference for the closed form."""
+        """Logits by attention, query by query: required by dropout, and the reference for the closed form."""
         rows, queries = self.calibrate(rows, queries)
         if self.cosine:
             rows, queries = F.normalize(rows, dim=-1), F.normalize(queries, dim=-1)
         return self.scale * torch.einsum("qcd,qd->qc", rows, queries)
 
     def forward(self, rows: Tensor, queries: Tensor) -> Tensor:
-        """rows [C, d], queries [Q, d] -> logits [Q, C], with gradients where they are wanted"""
+        """rows [C, d], queries [Q, d] -> logits [Q, C], with gradients if enabled"""
         if self.training and self.dropout.p > 0:
             return self.attend(rows, queries)
         return self._closed_form(rows, queries)
@@ -90,11 +90,11 @@ class Transformer(Calibrator):
 
     @torch.no_grad()
     def predict(self, rows: Tensor, queries: Tensor) -> Tensor:
-        """The logits [Q, C] of evaluation, for one prediction after another and from any number of threads.
+        """The logits [Q, C] of evaluation, for repeated predictions, from any number of threads.
 
-        Terms that depend on the rows [C, d] alone are kept for the next call. If in between classes were taught (rows
-        added at the end) or forgotten (rows removed), they are updated in time linear in C; after any other change of
-        rows or weights they are built again, as in the first call.
+        Terms that depend on the rows [C, d] alone are kept for the next call. If classes were taught (rows added
+        at the end) or forgotten (rows removed) in the meantime, they are updated in time linear in C; after any other
+        change of rows or weights they are rebuilt, as in the first call.
         """
         if len(rows) == 0:
             return queries.new_empty(queries.shape[0], 0)

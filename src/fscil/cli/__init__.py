@@ -37,10 +37,10 @@ app.add_typer(data_app, name="data", help="List, prepare and verify datasets.")
 
 
 def main() -> None:
-    """Errors of the user's making are one line and exit code 2; everything else is a bug and may say so loudly."""
+    """A user's mistake gives one line and exit code 2; anything else is a bug and keeps its traceback."""
     signal.signal(signal.SIGINT, interrupt)
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # names that the terminal cannot show are no error
+        sys.stdout.reconfigure(errors="backslashreplace")  # names that the terminal cannot show are not an error
     try:
         with process_group():
             app(standalone_mode=True)
@@ -60,7 +60,7 @@ def interrupt(number: int, frame: FrameType | None) -> None:
 
 @contextmanager
 def process_group() -> Iterator[None]:
-    """Meet the other processes, where torchrun started this one; elsewhere torch need not even be imported."""
+    """Join the process group if torchrun started this process; otherwise torch is not even imported."""
     if not started_by_torchrun():
         yield
         return
@@ -80,7 +80,7 @@ def process_group() -> Iterator[None]:
         if distributed.is_single_process():
             raise
         traceback.print_exc()
-        distributed.exit_process(1)  # the others notice
+        distributed.exit_process(1)  # the other ranks notice
 
 
 def started_by_torchrun() -> bool:
@@ -88,7 +88,7 @@ def started_by_torchrun() -> bool:
 
 
 def fail(line: str, code: int, refusal: str | None = None) -> NoReturn:
-    """One line, however many processes there are."""
+    """Print one line, however many processes there are, and exit."""
 
     def say() -> None:
         err.print(printable(line), style="bold red" if line.startswith("error:") else "", soft_wrap=True)
@@ -104,9 +104,9 @@ def fail(line: str, code: int, refusal: str | None = None) -> NoReturn:
 
 
 def flush() -> None:
-    """Now, while a reader that has gone away (`| head`) can still be told from an error."""
+    """Flush now, while a closed pipe (`| head`) can still be told apart from an error."""
     try:
         if sys.stdout is not None:
             sys.stdout.flush()
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes once more at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes once more on exit

@@ -1,6 +1,6 @@
-"""What the verbs of the command line share.
+"""What the commands share.
 
-No cli file imports torch at its top, so that --help is quick: verbs import what they need when they are called.
+No cli file imports torch at its top, so that --help is quick: commands import what they need when they are called.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from rich.console import Console
 from fscil.errors import LostContact
 
 Root = Annotated[Path | None, typer.Option(help="Folder of datasets.  [default: the environment variable FSCIL_DATA]")]
-Device = Annotated[str | None, typer.Option(help="cpu or cuda.  [default: cuda if there is one]")]
+Device = Annotated[str | None, typer.Option(help="cpu or cuda.  [default: cuda if available]")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
-# brackets and colons in names and paths are what they are, never markup
+# brackets and colons in names and paths are literal, never markup
 out = Console(highlight=False, markup=False, emoji=False)
 err = Console(stderr=True, highlight=False, markup=False, emoji=False)
 
@@ -35,15 +35,15 @@ class Interrupted(BaseException):
 
 @contextmanager
 def going_on_by(command: str) -> Iterator[None]:
-    """Whoever presses Ctrl-C or loses a process is told how to go on."""
+    """After Ctrl-C or a lost process, tell the user how to continue."""
     try:
         yield
     except (Interrupted, LostContact) as error:
-        raise type(error)(f"{error}; go on with: {command}") from error
+        raise type(error)(f"{error}; continue with: {command}") from error
 
 
 def printable(text: str) -> str:
-    """File and class names may hold anything: line breaks, escape sequences, bytes that are no text."""
+    """Escape file and class names, which may contain line breaks, escape sequences or undecodable bytes."""
     unsafe = ("Cc", "Cs", "Zl", "Zp")
     return "".join(
         char.encode("unicode_escape").decode() if unicodedata.category(char) in unsafe else char for char in text
@@ -51,7 +51,7 @@ def printable(text: str) -> str:
 
 
 def pad(text: str, width: int) -> str:
-    """As str.ljust, but counting the cells that a terminal needs for it."""
+    """Like str.ljust, but counting terminal cells."""
     return text + " " * (width - cell_len(text))
 
 

@@ -1,4 +1,4 @@
-"""fscil methods, fscil encoders: what there is to choose from."""
+"""fscil methods, fscil encoders: list what is available."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fscil.errors import UserError
 
 
 def methods(as_json: Json = False) -> None:
-    """List the methods, and the presets of their settings.
+    """List the methods and presets.
 
     \b
     fscil methods
@@ -23,7 +23,7 @@ def methods(as_json: Json = False) -> None:
         try:
             method, preset = read_preset(name)
             known[name] = {"method": method, "description": preset.get("description") or first_line(method)}
-        except UserError as error:  # another package that cannot be imported; the other methods are there all the same
+        except UserError as error:  # another package that cannot be imported; the other methods still work
             known[name] = {"method": name, "description": str(error)}
     if as_json:
         print(json.dumps(known))

@@ -1,4 +1,4 @@
-"""fscil predict: names for images."""
+"""fscil predict: name the classes of images."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 AT_ONCE = 256  # images that are read into memory together
 
-# Of a folder's files those with such a name are images. A file that is named itself may be called anything.
+# In a folder, files with these suffixes are images. A file given by name may have any suffix.
 SUFFIXES = {
     ".avif", ".bmp", ".gif", ".jp2", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".pnm", ".ppm", ".tif", ".tiff", ".webp",
 }  # fmt: skip
@@ -34,11 +34,11 @@ class Prediction(TypedDict):
 def predict(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model folder, e.g. runs/limit-2/model.")],
     images: Annotated[list[Path], typer.Argument(metavar="IMAGE", help="Image files, or folders of them.")],
-    top: Annotated[int, typer.Option(min=1, help="How many names for each image.")] = 5,
+    top: Annotated[int, typer.Option(min=1, help="How many class names to print for each image.")] = 5,
     device: Device = None,
     as_json: Json = False,
 ) -> None:
-    """Name what images show. The likeliest classes come first, with their probabilities.
+    """Predict the classes of images. The likeliest come first, with their probabilities.
 
     \b
     fscil predict runs/limit-2/model photo.jpg
@@ -66,9 +66,9 @@ def predict(
 
 
 def image_files(given: Sequence[Path]) -> Iterator[Path]:
-    """The files that were named, and those of folders that were named, in order."""
+    """The given files and the image files in given folders, in order."""
     for path in given:
-        if os.path.isdir(path):  # unlike Path's own, no error where a name is too long for a file
+        if os.path.isdir(path):  # unlike Path.is_dir, no error if the name is too long for a file
             yield from images_in(path)
         elif os.path.exists(path):
             yield path
@@ -81,7 +81,7 @@ def images_in(folder: Path) -> list[Path]:
         entries = sorted(folder.iterdir())
     except OSError as error:
         raise UserError(f"{folder} cannot be read ({error.strerror}); check its permissions") from error
-    # file managers leave hidden companions behind, with the photo's own suffix
+    # file managers leave hidden files behind, with the photo's own suffix
     images = [
         path for path in entries if path.suffix.lower() in SUFFIXES and not path.name.startswith(".") and path.is_file()
     ]
@@ -91,7 +91,7 @@ def images_in(folder: Path) -> list[Path]:
 
 
 def ranked(probabilities: NDArray[np.float32], class_names: Sequence[str], top: int) -> list[Prediction]:
-    """The likeliest classes first; of equally likely ones the one that was learned first."""
+    """The likeliest classes first; ties go to the class that was learned first."""
     order = (-probabilities).argsort(kind="stable")[:top]
     return [{"name": class_names[i], "probability": round(float(probabilities[i]), 6)} for i in order]
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Benchmark = Annotated[str, typer.Argument(help="A dataset; see `fscil data list`.")]
 Overrides = Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Settings, e.g. epochs=10.")]
-FirstSeed = Annotated[int, typer.Option(min=0, help="The first of them.")]
+FirstSeed = Annotated[int, typer.Option(min=0, help="The first seed.")]
 Every = Annotated[float, typer.Option("--checkpoint-every", help="Seconds between checkpoints.")]
 
 
@@ -33,7 +33,7 @@ def run(
     device: Device = None,
     root: Root = None,
     show_config: Annotated[
-        bool, typer.Option("--show-config", help="Print every setting with its reason; run nothing.")
+        bool, typer.Option("--show-config", help="Print every setting and what it is for; run nothing.")
     ] = False,
     checkpoint_every: Every = 20.0,
     as_json: Json = False,
@@ -106,7 +106,7 @@ def compare(
     checkpoint_every: Every = 20.0,
     as_json: Json = False,
 ) -> None:
-    """Compare methods over seeds. A table and curves show them beside the paper's.
+    """Compare methods over seeds. Prints a table and draws curves beside the paper's numbers.
 
     \b
     fscil compare glyphs --methods limit,decoupled-cosine --seeds 5
@@ -129,7 +129,7 @@ def compare(
 
 
 def reproduce(
-    name: Annotated[str | None, typer.Argument(help="Which one; leave it out to list them.")] = None,
+    name: Annotated[str | None, typer.Argument(help="Which table; leave it out to list them.")] = None,
     overrides: Overrides = None,
     seeds: Annotated[int, typer.Option(min=1, help="How many seeds.")] = 3,
     first_seed: FirstSeed = 1,
@@ -139,7 +139,7 @@ def reproduce(
     device: Device = None,
     root: Root = None,
 ) -> None:
-    """Regenerate the paper's tables. Without a name, list those there are.
+    """Reproduce the paper's tables. Without a name, list those available.
 
     \b
     fscil reproduce

@@ -16,12 +16,12 @@ BUILT_IN = {each.name: each for each in (glyphs.DATASET, digits.DATASET, cifar10
 
 
 def names() -> list[str]:
-    """The built-in datasets, then those of other packages by name; a built-in name cannot be taken over."""
+    """The built-in datasets, then those of other packages by name; a built-in name cannot be overridden."""
     return [*BUILT_IN, *sorted(_of_other_packages())]
 
 
 def get(name: str) -> Dataset:
-    if name in BUILT_IN:  # without a look at what is installed, which takes milliseconds
+    if name in BUILT_IN:  # skips scanning installed packages, which takes milliseconds
         return BUILT_IN[name]
     choose(name, names(), "dataset")
     return _load_entry_point(_of_other_packages()[name])
@@ -34,10 +34,10 @@ def _of_other_packages() -> dict[str, EntryPoint]:
 def _load_entry_point(point: EntryPoint) -> Dataset:
     try:
         dataset: object = point.load()
-    except Exception as error:  # whatever another package's import raises, the user needs to know whose it is
+    except Exception as error:  # another package's import may raise anything; tell the user which package it was
         raise UserError(
             f"dataset {point.name!r} of {point.value} cannot be imported ({error}); reinstall that package"
         ) from error
     if not isinstance(dataset, Dataset):
-        raise UserError(f"dataset {point.name!r}: {point.value} is no fscil.datasets.Dataset; ask its authors")
+        raise UserError(f"dataset {point.name!r}: {point.value} is not an fscil.datasets.Dataset; ask its authors")
     return dataset

@@ -29,7 +29,7 @@ OFFICIAL_MD5 = {
 CLASSES, BASE_CLASSES, WAY, SHOT, SESSIONS = 100, 60, 5, 5, 8
 PER_CLASS = {"train": 500, "test": 100}
 MEAN, STD = (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)
-# Of the session lists that the field has published and shares: see benchmark.checksum for their canonical form.
+# Checksums of the session lists that the field has published; see benchmark.checksum for their canonical form.
 SESSION_CHECKSUMS = (
     "ed0bf0e825c3e040",
     "6a9ae3967e98cd9f",
@@ -42,8 +42,8 @@ SESSION_CHECKSUMS = (
     "fd3dd67f50830a69",
 )
 HOW_TO_GET = (
-    f"run `fscil data prepare cifar100`, or torchvision.datasets.CIFAR100(root, download=True) where there is a "
-    f"network, and put its folder {FOLDER} (train, test, meta) under --root or FSCIL_DATA"
+    f"run `fscil data prepare cifar100`, or torchvision.datasets.CIFAR100(root, download=True) on a machine with "
+    f"network access, and put its folder {FOLDER} (train, test, meta) under --root or FSCIL_DATA"
 )
 
 
@@ -59,7 +59,7 @@ def load(options: Cifar100Options, root: Path | None) -> Benchmark:
     test_pixels, test_labels = read_part(folder / "test", PER_CLASS["test"])
     warnings = unofficial_files(folder)
     if session_checksums(train_labels) != list(SESSION_CHECKSUMS):
-        warnings.append("cifar100: the rows are in another order than the official ones, so the sessions differ")
+        warnings.append("cifar100: the rows are in a different order from the official ones, so the sessions differ")
     return split(
         "cifar100",
         names,
@@ -80,7 +80,7 @@ def load(options: Cifar100Options, root: Path | None) -> Benchmark:
 
 def dataset_folder(root: Path | None) -> Path:
     if root is None:
-        raise UserError(f"cifar100: no data folder is named; {HOW_TO_GET}")
+        raise UserError(f"cifar100: no data folder is given; {HOW_TO_GET}")
     folder = root / FOLDER
     missing = [name for name in OFFICIAL_MD5 if not (folder / name).is_file()]
     if missing:
@@ -108,7 +108,7 @@ def read_part(path: Path, per_class: int) -> tuple[NDArray[np.uint8], NDArray[np
         raise UserError(f"cifar100: {path} has labels other than 0 to {CLASSES - 1}; {HOW_TO_GET}")
     counts = np.bincount(np.array(labels, dtype=np.int64), minlength=CLASSES)
     if len(labels) != rows or (counts != per_class).any():
-        raise UserError(f"cifar100: {path} has not {per_class} images of every class; {HOW_TO_GET}")
+        raise UserError(f"cifar100: {path} does not have {per_class} images of every class; {HOW_TO_GET}")
     return pixels, np.array(labels, dtype=np.int64)
 
 
@@ -118,7 +118,7 @@ def as_images(pixels: NDArray[np.uint8]) -> Tensor:
 
 
 def session_checksums(labels: NDArray[np.int64], trial: int = 1) -> list[str]:
-    """Of every session's row numbers, in the published lists' form."""
+    """Checksums of every session's row numbers, in the published lists' form."""
     rows = [np.flatnonzero(labels == label) for label in range(CLASSES)]
     sessions = [np.concatenate(rows[:BASE_CLASSES])]
     for first in range(BASE_CLASSES, CLASSES, WAY):
@@ -173,14 +173,14 @@ def _unpickle(path: Path) -> Mapping[object, Any]:
         content = safe_pickle.load(path)
     except Exception as error:  # a broken pickle can raise nearly anything
         why = " ".join(str(error).split()) or type(error).__name__
-        raise UserError(f"cifar100: {path} is damaged or no CIFAR-100 file ({why}); {HOW_TO_GET}") from error
+        raise UserError(f"cifar100: {path} is damaged or not a CIFAR-100 file ({why}); {HOW_TO_GET}") from error
     if not isinstance(content, dict):
-        raise UserError(f"cifar100: {path} is no CIFAR-100 file; {HOW_TO_GET}")
+        raise UserError(f"cifar100: {path} is not a CIFAR-100 file; {HOW_TO_GET}")
     return content
 
 
 def _field(path: Path, content: Mapping[object, Any], name: str) -> Any:
-    """Of a dictionary whose keys are bytes where Python 2 wrote it, text where Python 3 did."""
+    """A field of a dictionary whose keys are bytes if Python 2 wrote it, text if Python 3 did."""
     value = content.get(name, content.get(name.encode()))
     if not isinstance(value, list | np.ndarray):
         raise UserError(f"cifar100: {path} has no {name!r}; {HOW_TO_GET}")

@@ -18,19 +18,19 @@ from fscil.errors import UserError
 from fscil.images import Images, Source, StreamedImages
 from fscil.reading import thread_count
 
-RESIDENT_BYTES = 4 * 2**30  # of decoded images; more of them are streamed
-STREAM = "read images while training: always, never, or where they would take more than 4 GiB"
+RESIDENT_BYTES = 4 * 2**30  # of decoded images; beyond that they are streamed
+STREAM = "read images during training: always, never, or auto, when they would take more than 4 GiB"
 
 
 def read_files(paths: Sequence[Path], names: Sequence[str], size: int, stream: str = "auto") -> Images:
-    """Images uint8 [n, 3, size, size], streamed if they are too many."""
+    """Images uint8 [n, 3, size, size], streamed if there are too many."""
     if stream == "always" or (stream == "auto" and len(paths) * 3 * size * size > RESIDENT_BYTES):
         return stream_files(paths, names, size)
     return decode_files(paths, size)
 
 
 def stream_files(paths: Sequence[Path], names: Sequence[str], size: int) -> StreamedImages:
-    """The files are known by name, length and time of change: their bytes are read when they are needed."""
+    """Files are identified by name, size and modification time; their bytes are read when needed."""
     facts, copied = [], []
     for path, name in zip(paths, names, strict=True):
         try:
@@ -70,18 +70,18 @@ def unreadable(path: Path, error: OSError | ValueError) -> UserError:
 
 
 def decode(data: bytes, size: int, name: str) -> NDArray[np.uint8]:
-    """The middle square of an image file, uint8 [size, size, 3]. What the bytes are decides, not the name."""
+    """The middle square of an image file, uint8 [size, size, 3]. The format is read from the bytes, not the name."""
     try:
         with Image.open(io.BytesIO(data)) as image:
             _refuse_bomb(image)
-            image.draft(None, (2 * size, 2 * size))  # lets JPEG skip detail nobody will see
+            image.draft(None, (2 * size, 2 * size))  # lets JPEG skip detail that would be lost anyway
             return _middle_square(image, size)
     except Exception as error:
         raise _refused(name, error) from error
 
 
 def decode_image(image: Image.Image, size: int, name: str) -> NDArray[np.uint8]:
-    """The same for somebody else's Pillow image, which stays as it is."""
+    """The same for a caller's Pillow image, which is left unchanged."""
     try:
         _refuse_bomb(image)
         return _middle_square(image, size)
@@ -90,7 +90,7 @@ def decode_image(image: Image.Image, size: int, name: str) -> NDArray[np.uint8]:
 
 
 def _middle_square(image: Image.Image, size: int) -> NDArray[np.uint8]:
-    """Short side to size, then centre crop, in one step, so that a very long picture is never blown up."""
+    """Short side to size, then centre crop, in one step, so that a very long image is never enlarged."""
     upright = _as_rgb(ImageOps.exif_transpose(image))
     width, height = upright.size
     side = min(width, height)
@@ -109,7 +109,7 @@ def _refused(name: str, error: Exception) -> UserError:
 
 
 def _refuse_bomb(image: Image.Image) -> None:
-    """Pillow only warns between one and two times its limit; a folder of unknown images is better held to it."""
+    """Pillow only warns between one and two times its limit; for a folder of unknown images the limit is enforced."""
     limit = Image.MAX_IMAGE_PIXELS
     if limit is not None and image.width * image.height > limit:
         raise UserError(f"has {image.width} x {image.height} pixels, more than can be decoded safely; make it smaller")

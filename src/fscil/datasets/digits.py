@@ -26,7 +26,7 @@ class DigitsOptions:
 def load(options: DigitsOptions, root: Path | None = None) -> Benchmark:
     """The first two thirds of every digit's pictures are for training, the rest for testing.
 
-    The pictures come writer by writer, so that most test writers are new ones.
+    The pictures are ordered by writer, so most writers in the test set are new.
     """
     from sklearn.datasets import load_digits
 

@@ -1,4 +1,4 @@
-"""folder: anyone's own images as a benchmark, from a `class/image` tree or a CSV manifest."""
+"""folder: your own images as a benchmark, from a `class/image` tree or a CSV manifest."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet
 class FolderOptions:
     path: str = setting("", "a tree of class/image, or a CSV manifest; required")
     base_classes: int = setting(0, "the first classes, with all their images; 0: 60 % of the classes")
-    way: int | str = setting(5, "classes a session; 5,3,2 for sessions that differ")
-    shot: int | str = setting(5, "images a class; 5,3,2 likewise")
-    order: str = setting("name", "of the classes: name, random, or a text file with one class a line")
+    way: int | str = setting(5, "classes per session; 5,3,2 for sessions that differ")
+    shot: int | str = setting(5, "images per class; 5,3,2 likewise")
+    order: str = setting("name", "of the classes: name, random, or a text file with one class per line")
     order_seed: int = setting(1, "of order=random")
-    test_share: float = setting(0.2, "of every class's images, where a manifest does not say")
-    size: int = setting(84, "pixels a side of the stored images (see input_size); below 64 the encoder is resnet20")
+    test_share: float = setting(0.2, "share of every class's images held out for testing, unless a manifest says which")
+    size: int = setting(84, "pixels per side of the stored images (see input_size); below 64 the encoder is resnet20")
     stream: str = setting("auto", STREAM, choices=("auto", "always", "never"))
     trial: int = setting(1, TRIAL)
 
@@ -124,7 +124,7 @@ def protocol(classes: int, base_classes: int, way: int | str, shot: int | str) -
 def divide(items: Sequence[Item], test_share: float, shot: int) -> tuple[list[Item], list[Item]]:
     """A class's items for training and for testing, each in their order.
 
-    Where no manifest says, a digest of the name decides, so that new images move few others to the other side.
+    Without a manifest, a digest of the name decides, so that adding images moves few others to the other part.
     """
     name = items[0].class_name
     if items[0].part:
@@ -154,7 +154,7 @@ def prepare(root: Path | None) -> str:
 
 
 def verify(root: Path | None) -> list[str]:
-    """Here the root is the tree or manifest itself: every image is decoded, the default protocol is tried."""
+    """Here the root is the tree or manifest itself; every image is decoded and the default protocol is tried."""
     if root is None:
         raise UserError(f"folder: say with --root which folder or manifest to check; {LAYOUT}")
     benchmark = load(FolderOptions(path=str(root.absolute()), stream="always"))

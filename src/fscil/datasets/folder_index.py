@@ -18,13 +18,13 @@ LITTER = {"thumbs.db", "desktop.ini", "__macosx"}  # what file managers leave be
 @dataclass(frozen=True)
 class Item:
     path: Path
-    key: str  # path relative to the tree or manifest, with slashes: the item's name in checksums
+    key: str  # path relative to the tree or manifest, with forward slashes: the item's name in checksums
     class_name: str
-    part: str  # "train", "test", or "" where the share decides
+    part: str  # "train", "test", or "" if test_share decides
 
 
 def read_items(path: Path) -> list[Item]:
-    """All images, sorted by their keys; class names that look alike are refused."""
+    """All images, sorted by their keys; class names that look the same are refused."""
     if path.is_dir():
         items = list(_tree(path))
     elif path.is_file():
@@ -71,7 +71,7 @@ def _entries(folder: Path) -> list[Path]:
 
 
 def _manifest(manifest: Path) -> Iterator[Item]:
-    """Rows of path (relative to the manifest's folder), class, and where wanted split (train or test)."""
+    """Rows of path (relative to the manifest's folder), class, and optionally split (train or test)."""
     rows = _read_csv(manifest)
     header = [name.strip().casefold() for name in rows[0]] if rows else []
     missing = [name for name in ("path", "class") if name not in header]
@@ -83,9 +83,7 @@ def _manifest(manifest: Path) -> Iterator[Item]:
             continue
         where = f"{manifest}, row {number}"
         if len(row) > len(header):
-            raise UserError(
-                f"{where} has {len(row)} cells for {len(header)} columns; put names with commas into quotes"
-            )
+            raise UserError(f"{where} has {len(row)} cells for {len(header)} columns; quote names that contain commas")
         cells = dict(zip(header, row, strict=False))
         item = _manifest_item(manifest, where, cells, has_split="split" in header)
         if item.key in seen:

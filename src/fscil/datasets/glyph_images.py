@@ -1,4 +1,4 @@
-"""Pictures of characters, drawn from the typefaces that matplotlib carries; the images of `glyphs`.
+"""Pictures of characters, drawn from the typefaces that come with matplotlib; the images of `glyphs`.
 
 A character is drawn once in every face and stroke; all the rest (affine map, colours, noise) is batched arithmetic.
 """
@@ -22,7 +22,7 @@ SHEAR = 0.3
 SCALE = (0.7, 1.2)  # of a character that fills two thirds of the picture
 STRETCH = 0.25  # of width against height, either way
 SHIFT = 0.15  # of the picture's width, either way
-WARP = 0.2  # of half the canvas: how far each of 4 x 4 points is moved, and smoothly what lies between them
+WARP = 0.2  # of half the canvas: how far each of 4 x 4 points is moved; in between it is smooth
 STROKES = (0, 1, 2)  # added to the outline of a character of FONT_SIZE
 CONTRAST = (0.4, 0.9)  # between the luminance of character and ground
 TINT = 0.1  # of either colour, each channel, either way
@@ -32,7 +32,7 @@ SIZE = 32  # of a picture
 CANVAS, GLYPH = 48, 32  # of a drawn character: the square, and the character's longer side in it
 FONT_SIZE = 64
 
-WIDE_FACES = tuple(  # carry every script that is used here
+WIDE_FACES = tuple(  # cover every script that is used here
     f"DejaVu{family}{style}"
     for family, styles in (
         ("Sans", ("", "-Bold", "-Oblique", "-BoldOblique")),
@@ -125,7 +125,7 @@ def _affine_maps(u: dict[str, Tensor]) -> Tensor:
 
 
 def _colours(u: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-    """Colours of ground and ink, [n, 3, 1, 1] each: a drawn contrast, either of the two the darker one."""
+    """Colours of ground and ink, [n, 3, 1, 1] each: a random contrast, with either of the two darker."""
     contrast = _between(CONTRAST, u["contrast"])
     darker = u["level"] * (1 - contrast)
     ground_is_dark = u["dark"] < 0.5

@@ -17,8 +17,8 @@ from fscil.errors import UserError
 from fscil.settings import setting
 
 # One character of every shape. Homoglyphs across scripts (A of Latin, Greek and Cyrillic) and letters whose cases
-# differ in size alone cannot be told apart here, so only one of each such group is in; of the rest, those were
-# chosen whose pictures correlate least with each other (tests/datasets/test_glyphs.py holds the bound).
+# differ in size alone cannot be told apart here, so only one of each such group is included; the rest were chosen
+# so that their pictures correlate least with each other (tests/datasets/test_glyphs.py has the bound).
 CHARACTERS = {
     "Latin": "ADGLQRUXYZefhijkvw24579",
     "Greek": "ΔΝΞΣαβεζηλμπςτψω",
@@ -35,7 +35,7 @@ MEAN, STD = (0.5, 0.5, 0.5), (0.34, 0.34, 0.34)
 @dataclass(frozen=True)
 class GlyphsOptions:
     trial: int = setting(1, TRIAL)
-    images_per_class: int = setting(100, "for training; fewer are drawn and learned faster, and worse")
+    images_per_class: int = setting(100, "for training; fewer are faster to draw and learn, but less accurate")
     test_images_per_class: int = setting(50, "5000 test images in all")
 
 
@@ -68,7 +68,7 @@ def load(options: GlyphsOptions, root: Path | None = None) -> Benchmark:
     )
 
 
-@lru_cache(maxsize=1)  # trials differ in their shots alone; split() copies what it takes
+@lru_cache(maxsize=1)  # trials differ only in their shots; split() copies what it takes
 def render(n: int, n_test: int) -> tuple[Tensor, Tensor]:
     """Training and test images of all classes, class by class: uint8 [100 n, 3, 32, 32] and [100 n_test, 3, 32, 32]."""
     train, test = [], []

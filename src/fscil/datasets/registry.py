@@ -25,9 +25,9 @@ class Dataset:
     description: str  # one line for `fscil data list`
     options: type  # frozen dataclass of the dataset's options, every one with a default
     load: Callable[[Any, Path | None], Benchmark]  # (options, root); the embedded datasets need no root
-    defaults: Mapping[str, object]  # settings that suit this dataset, such as a recipe; some method must know each
+    defaults: Mapping[str, object]  # settings that suit this dataset, such as a recipe; some method must have each
     prepare: Callable[[Path | None], str]  # fetches or builds what load needs; one line of what was done
-    verify: Callable[[Path | None], list[str]]  # "ok: ..." or "warning: ..." per check; UserError where it is of no use
+    verify: Callable[[Path | None], list[str]]  # "ok: ..." or "warning: ..." per check; UserError if it is unusable
     option_defaults: Callable[[Any], Mapping[str, object]] = field(default=_nothing_more)
 
     def defaults_for(self, options: Any) -> dict[str, object]:

@@ -1,7 +1,7 @@
-"""Reads pickles of plain data: arrays of numbers, lists, dicts, numbers, text. A pickle is a program; this runs none.
+"""Reads pickles of plain data: arrays of numbers, lists, dicts, numbers, text. A pickle is a program; it is not run.
 
 Every name that a pickle asks for is looked up in a short table of our own stand-ins. Not even NumPy's own functions
-are called with what the file says: a forged dtype can make them read memory as objects.
+are called with values from the file: a forged dtype can make them read memory as objects.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _array(raw: str | bytes | bytearray, dtype: _Dtype, shape: tuple[int, ...], 
 
 
 def _from_buffer(raw: bytes, dtype: _Dtype, shape: tuple[int, ...], order: str, *_: object) -> _Array:
-    """Protocol 5's way to an array."""
+    """How protocol 5 builds an array."""
     array = _Array()
     array.value = _array(raw, dtype, shape, order)
     return array
@@ -65,7 +65,7 @@ def _encode(text: str, encoding: str) -> bytes:
 
 
 def _stand_ins() -> dict[tuple[str, str], Callable[..., object]]:
-    """Made anew for every file, since a pickle may set attributes on whatever it is handed."""
+    """Created for each file, since a pickle may set attributes on whatever it is given."""
     array, dtype = type("Array", (_Array,), {}), type("Dtype", (_Dtype,), {})
     table: dict[tuple[str, str], Callable[..., object]] = {
         ("numpy", "ndarray"): array,
@@ -93,7 +93,7 @@ class _Unpickler(pickle.Unpickler):
 def load(path: Path, encoding: str = "bytes") -> Any:
     """The data of a pickle. Python 2's strings come as bytes or, with encoding="latin1", as text.
 
-    Raises Refused for what is not plain data, and other exceptions, as pickle does, for what is not a pickle.
+    Raises Refused for anything but plain data, and other exceptions, as pickle does, for files that are not pickles.
     """
     with path.open("rb") as file:
         return _plain(_Unpickler(file, encoding).load())

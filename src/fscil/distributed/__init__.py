@@ -1,6 +1,6 @@
-"""Several processes under torchrun, on one machine or many: how they start and end, and what they exchange.
+"""Several processes under torchrun, on one machine or many: how they start and exit, and what they exchange.
 
-In a single process every function here gives back what it gets.
+In a single process every function here returns its input.
 """
 
 from __future__ import annotations

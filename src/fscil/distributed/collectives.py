@@ -1,8 +1,8 @@
 """What ranks exchange.
 
-The encoder is data parallel: a rank encodes its shard of a step's images, and the embeddings of all are gathered.
-Everything behind it (rows, calibrator, loss) is computed by every rank from the same numbers. In a single process every
-function here gives back what it gets.
+The encoder is data parallel: a rank encodes its shard of a step's images, and the embeddings are all-gathered.
+Everything after it (rows, calibrator, loss) is computed by every rank from the same numbers. In a single process every
+function here returns its input.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 def check_step_size(n: int, what: str, remedy: str) -> None:
-    """Refuse steps of so few images that a rank would have none."""
+    """Refuse steps with so few images that some rank would have none."""
     if n < world_size():
         raise UserError(f"{what} of {n} images cannot be shared by {world_size()} processes; start fewer, or {remedy}")
 
@@ -40,15 +40,15 @@ def all_gather_shards(embeddings: Tensor, n: int) -> Tensor:
 
 
 def map_shards(n: int, embed: Callable[[slice], Tensor]) -> Tensor:
-    """Embeddings [n, d] of n images, of which each rank embeds its shard (all of them where there are too few)."""
+    """Embeddings [n, d] of n images; each rank embeds its shard, or all if there are fewer images than ranks."""
     return embed(slice(n)) if n < world_size() else all_gather_shards(embed(shard(n)), n)
 
 
 class _Gather(torch.autograd.Function):
-    """Every rank then computes the same loss L of all embeddings, and hands its own shard world_size * dL/d(shard).
+    """Every rank then computes the same loss L of all embeddings, and its own shard gets world_size * dL/d(shard).
 
-    So the mean over the ranks, which the stepper takes of every gradient, is the whole gradient of what lies before the
-    gathering (the sum of its parts) as well as of what lies behind it (the same everywhere).
+    So the mean over the ranks, which the stepper takes of every gradient, is the full gradient for parameters before
+    the all-gather (the sum of its parts) as well as after it (the same on every rank).
     """
 
     @staticmethod
@@ -92,9 +92,9 @@ def average_gradients(parameters: Iterable[Tensor]) -> None:
 
 
 def wait_for(tensor: Tensor) -> Tensor:
-    """Wait for a tensor on the GPU in Python: a wait inside CUDA for a rank that is gone could not be ended.
+    """Wait for a GPU tensor in Python: a wait inside CUDA for a rank that is gone could not be interrupted.
 
-    Nor would NCCL end it where another rank hangs: it does not watch collectives inside a captured step.
+    Nor would NCCL time out when another rank hangs: it does not watch collectives inside a captured step.
     """
     if not is_single_process() and tensor.is_cuda:
         reached = torch.cuda.Event()
@@ -104,18 +104,18 @@ def wait_for(tensor: Tensor) -> Tensor:
 
 
 def poll(done: Callable[[], bool]) -> None:
-    """Until it is done, or the timeout is over."""
+    """Wait until it is done, or raise when the timeout expires."""
     seconds = timeout().total_seconds()
     deadline = time.monotonic() + seconds
     while not done():
         if time.monotonic() > deadline:
-            raise lost(f"lost contact with the others (nothing came in the {seconds:.0f} s of FSCIL_TIMEOUT)")
+            raise lost(f"lost contact with the others (nothing received within the {seconds:.0f} s of FSCIL_TIMEOUT)")
         time.sleep(0.001)
 
 
 # -- what rank 0 knows -----------------------------------------------------------------------------------------------
 def broadcast(function: Callable[[], T]) -> T:
-    """The function is called on rank 0 alone, and its result or its UserError is every rank's."""
+    """Call the function on rank 0 and broadcast its result, or its UserError, to every rank."""
     if is_single_process():
         return function()
     told: list[Any] = [None, None]
@@ -144,7 +144,7 @@ def broadcast_module(module: nn.Module) -> None:
 
 
 def all_gather_objects(value: T) -> list[T]:
-    """The value that each rank has, in order."""
+    """The value of each rank, in order."""
     if is_single_process():
         return [value]
     found: list[Any] = [None] * world_size()
@@ -154,12 +154,12 @@ def all_gather_objects(value: T) -> list[T]:
 
 
 def check_agreement(facts: Mapping[str, object]) -> None:
-    """Refuse to go on where the ranks differ in something that must be the same."""
+    """Refuse to continue if the ranks differ in something that must be the same."""
     first, *others = all_gather_objects(dict(facts))
     for number, theirs in enumerate(others, 1):
         for name in (*first, *theirs):
             if theirs.get(name) != first.get(name):
                 raise UserError(
-                    f"process {number} has another {name} than process 0 ({theirs.get(name)} against "
-                    f"{first.get(name)}); all must be given the same"
+                    f"process {number} has a different {name} from process 0 ({theirs.get(name)} against "
+                    f"{first.get(name)}); all need the same"
                 )

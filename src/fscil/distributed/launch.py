@@ -1,4 +1,4 @@
-"""The process group: how ranks that torchrun has started meet, which of them prints, and how they exit."""
+"""The process group: how the ranks that torchrun started join, which of them prints, and how they exit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import torch.distributed as dist
 
 from fscil.errors import LostContact, UserError
 
-# the rendezvous store, which outlives every rank: a rank that is refused leaves the reason here for the others
+# the rendezvous store, which outlives every rank: a rank that refuses to run leaves the reason here for the others
 _board: Any = None
 
 
@@ -34,7 +34,7 @@ def world_size() -> int:
 
 
 def rank() -> int:
-    """Of this process; 0 where it is the only one."""
+    """The rank of this process; 0 if it is the only one."""
     return 0 if is_single_process() else dist.get_rank()
 
 
@@ -44,7 +44,7 @@ def is_rank_zero() -> bool:
 
 
 def initialise(meeting: str = "env://", least: int = 2) -> None:
-    """Join the process group if the environment (torchrun's) says that it has at least so many ranks."""
+    """Join the process group if torchrun's environment variables give it at least `least` ranks."""
     global _board
     if "RANK" not in os.environ or int(os.environ.get("WORLD_SIZE", "1")) < least:
         return
@@ -53,24 +53,24 @@ def initialise(meeting: str = "env://", least: int = 2) -> None:
 
     limit = timeout()
     own, count = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    # gloo also beside NCCL: objects are exchanged without a GPU
+    # gloo even beside NCCL, to exchange objects without a GPU
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo"
     try:
         _board, own, count = next(rendezvous(meeting, own, count, timeout=limit))
         group = PrefixStore("group", _board)
         dist.init_process_group(backend, store=group, rank=own, world_size=count, timeout=limit)
     except (RuntimeError, ValueError) as error:
-        raise LostContact(f"process {own} could not meet the others ({_cause(error)})") from error
+        raise LostContact(f"process {own} could not connect to the others ({_cause(error)})") from error
     signal.signal(signal.SIGTERM, _told_to_stop)
 
 
 def timeout() -> timedelta:
-    """How long to wait for other ranks that hang; one that dies is noticed at once, by its closed connection."""
+    """How long to wait for a rank that hangs; one that dies is noticed at once, by its closed connection."""
     named = os.environ.get("FSCIL_TIMEOUT", "600")
     try:
         return timedelta(seconds=max(1, int(named)))
     except ValueError:
-        raise UserError(f"FSCIL_TIMEOUT={named} is no number of seconds") from None
+        raise UserError(f"FSCIL_TIMEOUT={named} is not a number of seconds") from None
 
 
 def shut_down() -> None:
@@ -80,7 +80,7 @@ def shut_down() -> None:
 
 
 def select_gpu() -> None:
-    """Every rank of a machine takes a GPU of its own."""
+    """Each rank on a machine takes its own GPU."""
     if is_single_process():
         return
     own, count = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
@@ -95,7 +95,7 @@ def select_gpu() -> None:
 # -- which rank prints -----------------------------------------------------------------------------------------------
 @contextmanager
 def print_on_rank_zero_only() -> Iterator[None]:
-    """What all ranks would print is printed by rank 0 alone."""
+    """Let only rank 0 print what all ranks would print."""
     if is_rank_zero():
         yield
         return
@@ -110,16 +110,16 @@ def print_on_rank_zero_only() -> Iterator[None]:
 def is_reporter(refusal: str | None = None) -> bool:
     """Whether this rank is the one to say why the job ends: rank 0 if it can, else the first that asks.
 
-    A refusal is what the user can put right: the other ranks then end with it too.
+    A refusal is something the user can fix; the other ranks then exit with the same message.
     """
     if _board is None:
         return True
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it is ending already
-    with contextlib.suppress(RuntimeError):  # torchrun itself is gone, and the store with it
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it is exiting already
+    with contextlib.suppress(RuntimeError):  # torchrun itself has exited, and the store with it
         if refusal is not None and not _board.check(["refusal"]):
             _board.set("refusal", refusal)
         if not is_rank_zero():
-            with contextlib.suppress(RuntimeError):  # it takes too long: rank 0 has nothing to report
+            with contextlib.suppress(RuntimeError):  # timed out: rank 0 has nothing to report
                 _board.wait(["spoken"], timedelta(seconds=2))
         return _board.add("spoken", 1) == 1
     return os.environ.get("LOCAL_RANK", "0") == "0"
@@ -131,7 +131,7 @@ def contact() -> Iterator[None]:
     """Around every collective: a failure becomes LostContact, or another rank's refusal."""
     try:
         yield
-    except RuntimeError as error:  # of gloo, NCCL and the store alike
+    except RuntimeError as error:  # from gloo, NCCL or the store
         if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
             raise  # it is the capture that failed
         raise lost(f"lost contact with the others ({_cause(error)})") from error
@@ -140,12 +140,12 @@ def contact() -> Iterator[None]:
 def _told_to_stop(number: int, frame: FrameType | None) -> None:
     """SIGTERM: torchrun ends the whole job when one rank has failed."""
     if isinstance(sys.exc_info()[1], (UserError, LostContact)):
-        return  # it is about to end
-    raise lost("lost contact with the others (torchrun ends the job, as when another process has failed)")
+        return  # it is about to exit
+    raise lost("lost contact with the others (torchrun ended the job, probably because another one failed)")
 
 
 def lost(what: str) -> Exception:
-    """Why this rank cannot go on: another one's refusal, if there was one."""
+    """Why this rank cannot continue: another rank's refusal, if there was one."""
     if _board is not None:
         with contextlib.suppress(RuntimeError):
             if _board.check(["refusal"]):
@@ -160,7 +160,7 @@ def _cause(error: Exception) -> str:
 
 
 def exit_process(code: int) -> NoReturn:
-    """Exit at once in a process group: tearing it down can hang when one of its ranks is gone."""
+    """Exit at once in a process group: tearing the group down can hang when one of its ranks is gone."""
     if is_single_process():
         sys.exit(code)
     sys.stdout.flush()

@@ -1,10 +1,10 @@
 """Encoders: uint8 images to embeddings (the paper's phi). A registry maps names to backbones.
 
-A backbone is a class or function without arguments that gives an nn.Module: float images [n, 3, h, w] to embeddings
+A backbone is a class or function without arguments that returns an nn.Module: float images [n, 3, h, w] to embeddings
 [n, dim], with the attribute `dim`. The first line of its docstring is its description. It may also have
-- `input_size`: the only image size in pixels that it takes; without it, it takes any,
+- `input_size`: the only image size in pixels that it accepts; without it, it accepts any,
 - `imagenet`: the URL of ImageNet weights, a file named after the first digits of its SHA-256 as torchvision's are,
-- `spatial`: a method that gives the features before pooling, [n, dim, h', w'].
+- `spatial`: a method that returns the features before pooling, [n, dim, h', w'].
 Other packages add theirs as entry points of the group `fscil.encoders`.
 """
 
@@ -35,12 +35,12 @@ CONVENTIONAL_INPUT = {256: 224, 92: 84}  # by stored size
 
 
 def names() -> list[str]:
-    """The built-in encoders, then those of other packages by name; a built-in name cannot be taken over."""
+    """The built-in encoders, then those of other packages by name; a built-in name cannot be overridden."""
     return [*BACKBONES, *sorted(_of_other_packages())]
 
 
 def descriptions() -> dict[str, str]:
-    """A line about every encoder. A package that cannot be imported says so in its line and hurts nobody else."""
+    """One line for every encoder. If a package cannot be imported, its line says so and the others still work."""
     lines = {}
     for name in names():
         try:
@@ -55,9 +55,9 @@ def build(
 ) -> Encoder:
     """The encoder of that name for images with that mean and standard deviation of pixels in [0, 1].
 
-    input_size: crop larger images to this many pixels a side; None: take them as they are.
-    weights: none (initialised from torch's global generator, which is drawn from in any case), imagenet, or the path of
-    a .safetensors, .pth or .pt file or of a model folder. Of several processes the first reads it for all.
+    input_size: crop larger images to this many pixels per side; None: take them as they are.
+    weights: none (initialised from torch's global generator, which is used in any case), imagenet, or the path of
+    a .safetensors, .pth or .pt file or of a model folder. With several processes, rank 0 reads it for all.
     """
     make = backbone(name)
     if input_size is None:
@@ -66,7 +66,7 @@ def build(
         _check_demand(name, make, input_size)
     network = make()
     if not isinstance(getattr(network, "dim", None), int):
-        raise UserError(f"encoder {name!r} does not say in `dim` how long its embeddings are; ask its authors")
+        raise UserError(f"encoder {name!r} does not give the size of its embeddings as `dim`; ask its authors")
     source = "none"
     if weights != "none":
         state, url = network.state_dict(), _published_at(make)
@@ -78,10 +78,10 @@ def build(
 
 
 def choose_input_size(name: str, stored: int, asked: int = 0) -> int:
-    """Pixels a side that the encoder should see of images stored with `stored` pixels a side.
+    """Pixels per side that the encoder should see of images stored with `stored` pixels per side.
 
-    What is asked for decides; 0 leaves it to the encoder, then to the field's convention (256 stored: 224, 92: 84),
-    and otherwise takes whole images. Nothing is built to find out.
+    `asked` decides; 0 leaves it to the encoder, then to the field's convention (256 stored: 224, 92: 84), and otherwise
+    takes whole images. The encoder is not built for this.
     """
     make = backbone(name)
     if asked < 0:
@@ -121,14 +121,14 @@ def _of_other_packages() -> dict[str, EntryPoint]:
 
 
 def backbone(name: str) -> Backbone:
-    """What builds the encoder's network."""
+    """The function or class that builds the encoder's network."""
     choose(name, names(), "encoder")
     if name in BACKBONES:
         return BACKBONES[name]
     point = _of_other_packages()[name]
     try:
         make = point.load()
-    except (Exception, SystemExit) as error:  # whatever another package's import raises, the user must know whose it is
+    except (Exception, SystemExit) as error:  # another package's import may raise anything; name the package
         reason = " ".join(str(error).split()) or type(error).__name__
         raise UserError(
             f"encoder {name!r} of {point.value} cannot be imported ({reason}); reinstall that package"

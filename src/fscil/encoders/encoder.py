@@ -13,17 +13,17 @@ from fscil.augment.crop import centre_crop
 from fscil.errors import UserError
 from fscil.images import Images, subset
 
-# images that are embedded together: a GPU wants to be filled, a CPU's activations should stay in its cache
+# images embedded together: enough to fill a GPU, few enough that a CPU's activations stay in its cache
 EMBED_AT_ONCE = {"cuda": 512, "cpu": 64}
 
 
 class Encoder(nn.Module):
-    """A backbone that crops and normalises its input, so that whoever holds it needs to know nothing about the data.
+    """A backbone that crops and normalises its input, so that its users need to know nothing about the data.
 
     uint8 images [n, 3, height, width] -> float32 embeddings [n, dim]
 
     Images larger than input_size are cropped to their centre; None takes images as they are. In eval mode nothing here
-    changes any state, so several threads may embed with one encoder at once.
+    changes any state, so several threads may share one encoder.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Encoder(nn.Module):
         self.dim = cast(int, backbone.dim)
         self.input_size = input_size
         self.weights = weights  # what the backbone started from: "none" or "NAME sha256:16HEX"
-        self.autocast = False  # to bfloat16; CUDA alone, since some CPUs crash on it
+        self.autocast = False  # to bfloat16; on CUDA only, since some CPUs crash on it
 
     def forward(self, images: Tensor) -> Tensor:
         return self._run(self.backbone, images)
@@ -78,13 +78,13 @@ class Encoder(nn.Module):
         return centre_crop(images, self.input_size)
 
     def embed(self, images: Images) -> Tensor:
-        """Embeddings of any number of images, in evaluation mode and bounded memory; shared by all processes."""
+        """Embeddings of any number of images, in evaluation mode and bounded memory; sharded over all processes."""
         return distributed.map_shards(len(images), lambda mine: self.embed_here(subset(images, mine)))
 
     @torch.no_grad()
     def embed_here(self, images: Images) -> Tensor:
-        """The same, all of it in this process."""
-        if not any(module.training for module in self.modules()):  # other threads may be using it: leave it alone
+        """The same, entirely in this process."""
+        if not any(module.training for module in self.modules()):  # other threads may be using it: keep its mode
             return self._embed(images)
         was_training = self.training
         self.eval()

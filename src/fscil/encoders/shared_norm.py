@@ -1,4 +1,4 @@
-"""Batch normalisation with the statistics of the whole step, of which every rank encodes a shard."""
+"""Batch normalisation with the statistics of the whole step, although each rank encodes only a shard of it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PLAIN = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 
 class SharedBatchNorm(nn.SyncBatchNorm):
-    """torch's SyncBatchNorm, and the same for the CPU, where torch has none."""
+    """torch's SyncBatchNorm, plus a CPU version, which torch lacks."""
 
     def forward(self, input: Tensor) -> Tensor:
         if input.is_cuda or not self.training or distributed.world_size() == 1:
@@ -38,7 +38,7 @@ class SharedBatchNorm(nn.SyncBatchNorm):
 
 
 def moments(x: Tensor) -> tuple[Tensor, Tensor, int]:
-    """Mean and (biased) variance of each channel over all processes [channels], and how many numbers went into them."""
+    """Mean and (biased) variance of each channel over all processes [channels], and the count of values behind them."""
     means, variances = torch.batch_norm_update_stats(x, None, None, 0)  # many times faster than torch.var_mean
     count = means.new_tensor([x.numel() // x.shape[1]])
     every = distributed.all_gather(torch.cat([means, variances, count]).double())

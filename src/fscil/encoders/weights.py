@@ -20,7 +20,7 @@ from fscil.errors import UserError
 SUFFIXES = (".safetensors", ".pth", ".pt")
 CHOICES = "give none, imagenet, or the path of a .safetensors, .pth or .pt file or of a model folder"
 
-# what training scripts wrap around a state dict, and put before the names of its tensors
+# keys that training scripts wrap around a state dict, and prefixes that they add to the names of its tensors
 WRAPPERS = ("state_dict", "model")
 PREFIXES = ("", "module.", "backbone.", "module.backbone.", "encoder.backbone.", "module.encoder.backbone.")
 COUNTER = "num_batches_tracked"  # of batch normalisation; files from before torch 0.4.1 have none
@@ -55,7 +55,7 @@ def read(weights: str, encoder: str, url: str | None) -> WeightsFile:
     if not os.path.exists(path):
         raise UserError(f"weights={weights}: there is no file {path}; {CHOICES}")
     if not os.path.isfile(path) or path.suffix.lower() not in SUFFIXES:
-        raise UserError(f"weights={weights}: {path} is no file of weights; {CHOICES}")
+        raise UserError(f"weights={weights}: {path} is not a weights file; {CHOICES}")
     return WeightsFile(path, _read_bytes(path))
 
 
@@ -105,7 +105,7 @@ def parse(file: WeightsFile) -> State:
         if isinstance(found, Mapping) and isinstance(found.get(key), Mapping):
             found = found[key]
     if not isinstance(found, Mapping):
-        raise UserError(f"{file.path} holds no state dict but a {type(found).__name__}; save the network's state_dict")
+        raise UserError(f"{file.path} holds a {type(found).__name__}, not a state dict; save the network's state_dict")
     return {name: value for name, value in found.items() if isinstance(name, str) and isinstance(value, Tensor)}
 
 
@@ -123,12 +123,12 @@ def fit(found: State, wanted: Mapping[str, Tensor], path: Path, encoder: str) ->
             )
 
     refuse_if([name for name in wanted if name not in given and not name.endswith(COUNTER)], "missing")
-    # More blocks than the backbone has make another network, though all names that are wanted are there.
+    # More blocks than the backbone has mean another network, even though all wanted names are there.
     parts = {name.partition(".")[0] for name in wanted}
     others = [name for name in given if name not in wanted and not name.endswith(COUNTER)]
     refuse_if([name for name in others if name.partition(".")[0] in parts], "unknown")
     here = {name: tensor for name, tensor in wanted.items() if name in given}
-    refuse_if([name for name in here if not _is_alike(given[name], here[name])], "of another shape or type")
+    refuse_if([name for name in here if not _is_alike(given[name], here[name])], "with a different shape or type")
     fitted = {name: given[name].to(tensor.dtype) for name, tensor in here.items()}
     infinite = [name for name, tensor in fitted.items() if not tensor.isfinite().all()]
     if infinite:
@@ -137,6 +137,6 @@ def fit(found: State, wanted: Mapping[str, Tensor], path: Path, encoder: str) ->
 
 
 def _is_alike(given: Tensor, wanted: Tensor) -> bool:
-    """Plain tensors of one shape; floats of any precision will do for floats."""
+    """Dense tensors of the same shape, both floats (of any precision) or both not."""
     is_plain = given.layout == torch.strided and given.device.type == "cpu" and not given.is_quantized
     return is_plain and given.shape == wanted.shape and given.is_floating_point() == wanted.is_floating_point()

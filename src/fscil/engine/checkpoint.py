@@ -1,4 +1,4 @@
-"""Checkpoints: one safetensors file per stage, its place in the stage in the header, always written whole."""
+"""Checkpoints: one safetensors file per stage, with its position in the stage in the header, written atomically."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fscil.files import write_atomically
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
-    """Tensors and a few facts about them, in one file that is either the old one or the new one, never half of it."""
+    """Tensors and a few facts about them, in one file that is written atomically."""
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     write_atomically(path, safetensors.torch.save(plain, metadata={"about": json.dumps(dict(about))}))
 

@@ -33,14 +33,14 @@ class Engine:
 
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     seed: int = 1
-    folder: Path | None = None  # the run folder; without one, and on other ranks than 0, nothing is written
+    folder: Path | None = None  # the run folder; without one, and on ranks other than 0, nothing is written
     capture: bool = True
     bfloat16: bool = False
     segment_bytes: int = 512 * 2**20  # of data that may be prepared at once
     checkpoint_seconds: float = 20.0
     console: Console = field(default_factory=lambda: Console(stderr=True))
-    identity: str = ""  # of the run: checkpoints of another one are refused
-    scope: str = ""  # stands before the names of stages, where one run trains the same stage several times
+    identity: str = ""  # of the run: checkpoints of a different one are refused
+    scope: str = ""  # prefix of stage names, for runs that train the same stage several times
     seconds: dict[str, StageTime] = field(default_factory=dict)
     captured: list[bool] = field(default_factory=list)
 
@@ -64,7 +64,7 @@ class Engine:
             self.saved = time.perf_counter()
 
     def load_checkpoint(self, name: str) -> tuple[dict[str, torch.Tensor], dict[str, Any]] | None:
-        """On all ranks what rank 0 finds; None if there is no such checkpoint."""
+        """Read by rank 0 and broadcast to all ranks; None if there is no such checkpoint."""
         return distributed.broadcast(lambda: self._read_checkpoint(name))
 
     def _read_checkpoint(self, name: str) -> tuple[dict[str, torch.Tensor], dict[str, Any]] | None:
@@ -74,13 +74,13 @@ class Engine:
         tensors, about = load_tensors(path)
         if about.get("run") != self.identity:
             raise UserError(
-                f"{path} is a checkpoint of other settings or other data; start again in another folder, or put back "
-                "what was changed"
+                f"{path} is a checkpoint of other settings or other data; start again in another folder, or undo "
+                "the change"
             )
         return tensors, about
 
     def drop_checkpoints(self, *kept: str) -> None:
-        """Delete those that a later one has made superfluous."""
+        """Delete the checkpoints that a later one has made obsolete."""
         if self.folder is None:
             return
         for path in (self.folder / "checkpoint").glob("*.safetensors"):
@@ -92,7 +92,7 @@ class Engine:
         """Train the stage to its end, from its checkpoint if there is one."""
         name = self.scope + stage.name
         if name in self.trained:
-            raise ValueError(f"the stage {name!r} was trained already; stages of a run need names of their own")
+            raise ValueError(f"the stage {name!r} was trained already; each stage of a run needs a unique name")
         self.trained.add(name)
         stepper = Stepper(stage, self.device, self.capture)
         checkpoint = f"stage-{name}"
@@ -106,7 +106,7 @@ class Engine:
                 torch.manual_seed(seed_for(self.seed, stage.name, segment))  # dropout; the data has its own generators
                 loss = stepper.run_segment(segment, prefetcher.take(segment))
                 prefetcher.start(segment + 1)
-                mean_loss = float(distributed.wait_for(loss))  # here the host waits for the device, and nowhere else
+                mean_loss = float(distributed.wait_for(loss))  # the only place where the host waits for the device
                 if not math.isfinite(mean_loss):
                     raise UserError(
                         f"{stage.name} diverged in segment {segment + 1} (loss {mean_loss}); lower the learning rate"
@@ -117,7 +117,7 @@ class Engine:
                      "lr_factor": stage.schedule(segment * stage.steps), "seconds": round(elapsed, 3)}
                 )  # fmt: skip
                 progress.update(segment + 1, mean_loss)
-                captured = captured and stepper.graph is not None  # in all segments, also before a resumption
+                captured = captured and stepper.graph is not None  # in all segments, including those before a resume
                 if self.checkpoint_due():
                     about = {"segments_done": segment + 1, "seconds": elapsed, "captured": captured}
                     self.save_checkpoint(checkpoint, stepper.state(), about)
@@ -125,7 +125,7 @@ class Engine:
         self.captured.append(captured)
 
     def _resume(self, checkpoint: str, stepper: Stepper) -> tuple[int, float, bool]:
-        """Take up a stage's checkpoint: segments done, seconds spent, and whether all of them were captured."""
+        """Load a stage's checkpoint: segments done, seconds spent, and whether all of them were captured."""
         held = self.load_checkpoint(checkpoint)
         if held is None:
             return 0, 0.0, True

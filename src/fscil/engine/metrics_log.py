@@ -25,11 +25,11 @@ class MetricsLog:
             raise UserError(f"cannot write {self.path}: {error.strerror}; free some space and use --resume") from error
 
     def rewind(self, stage: str, segments: int) -> None:
-        """Drop what a killed run wrote after its last checkpoint: it is about to happen again."""
+        """Drop what a killed run wrote after its last checkpoint, since that will be repeated."""
         self.drop(lambda line: line.get("stage") == stage and line.get("segment", 0) > segments)
 
     def drop(self, unwanted: Callable[[dict[str, Any]], bool]) -> None:
-        """Drop such lines, and one that was cut off when the run was killed."""
+        """Drop the lines that match, and one that was cut off when the run was killed."""
         if self.path is None or not self.path.exists():
             return
         before = self.path.read_text()

@@ -1,4 +1,4 @@
-"""On a GPU, a segment's data is prepared beside the training on the segment before it."""
+"""On a GPU, prepare a segment's data while the previous segment is trained on."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fscil.engine.stage import Stage
 
 
 class Prefetcher:
-    """Prepares the next segment in a stream of its own; on a CPU, where that gains nothing, when it is asked for."""
+    """Prepares the next segment in its own stream; on a CPU, where that gains nothing, only on demand."""
 
     def __init__(self, stage: Stage, device: torch.device) -> None:
         self.stage = stage
@@ -25,7 +25,7 @@ class Prefetcher:
             with torch.cuda.stream(self.stream):
                 try:
                     self.prepared[segment] = self.stage.prepare(segment)
-                except Exception as error:  # told when the segment's turn comes: the one before it is not lost
+                except Exception as error:  # raised when the segment's turn comes, so that the previous one is not lost
                     self.prepared[segment] = error
 
     def take(self, segment: int) -> Mapping[str, Tensor]:
@@ -39,5 +39,5 @@ class Prefetcher:
         training = torch.cuda.current_stream(self.stream.device)
         training.wait_stream(self.stream)
         for tensor in data.values():
-            tensor.record_stream(training)  # its memory is not for the next segment until this one was trained on
+            tensor.record_stream(training)  # no reuse of its memory until this segment has been trained on
         return data

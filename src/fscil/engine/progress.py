@@ -1,4 +1,4 @@
-"""How far a stage is: a bar on a terminal, a line a minute in a log."""
+"""Progress of a stage: a bar on a terminal, a line per minute in a log."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-ENOUGH_WORK = 5.0  # seconds; an estimate from less would mostly measure the start
+ENOUGH_WORK = 5.0  # seconds; an estimate from less would mostly measure start-up
 BETWEEN_LINES = 60.0
 
 
 class StageProgress(Protocol):
     def update(self, done: int, loss: float | None = None) -> None:
-        """So many segments are done, counting those of earlier runs; the last one had this loss."""
+        """Report how many segments are done, including those of earlier runs, and the loss of the last one."""
 
 
 @contextmanager
@@ -39,8 +39,8 @@ def stage_progress(
 ) -> Iterator[StageProgress]:
     """Show the progress of a stage of `total` segments, `completed` of which took `spent` seconds before a resumption.
 
-    A terminal gets a bar. Anything else gets lines: an estimate as soon as there is one (at once where an earlier run
-    tells), one a minute, and one at the end; a stage of less than a minute gets none.
+    A terminal gets a bar. Anything else gets lines: an estimate as soon as there is one (at once if an earlier run
+    provides it), one per minute, and one at the end; a stage of less than a minute gets none.
     """
     if console.is_terminal and not console.is_dumb_terminal:
         columns = (
@@ -79,7 +79,7 @@ class Lines:
     announced: bool = False
     started: float = field(init=False)
     last_line: float = field(init=False)
-    first_done: tuple[int, float] | None = None  # how many segments the first update found done, and when
+    first_done: tuple[int, float] | None = None  # how many segments were done at the first update, and when
 
     def __post_init__(self) -> None:
         self.started = self.last_line = self.clock()
@@ -92,10 +92,10 @@ class Lines:
         self.loss = loss
         now = self.clock()
         if done >= self.total or done <= self.completed:
-            return  # end() has the last word
+            return  # end() prints the last line
         pace = self._seconds_per_segment(done, now)
         if not self.announced:
-            # the first segment bears the cost of starting, such as capturing a step: it says little unless it is long
+            # the first segment includes start-up, such as capturing a step, so it says little unless it is long
             only_first = self.first_done is None or done == self.first_done[0]
             known = now - self.started >= (BETWEEN_LINES if only_first else ENOUGH_WORK)
             if known and now - self.started + (self.total - done) * pace >= BETWEEN_LINES:
@@ -111,7 +111,7 @@ class Lines:
             self._print(f"{self.name} took {duration(elapsed)}{self._loss()}")
 
     def _seconds_per_segment(self, done: int, now: float) -> float:
-        """Without the first segment, where others are known: it bears the cost of starting."""
+        """Excludes the first segment, which includes start-up, if there are others."""
         if self.first_done is None:
             self.first_done = done, now
             return (now - self.started) / (done - self.completed)

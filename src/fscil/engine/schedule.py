@@ -9,7 +9,7 @@ Schedule = Callable[[int], float]
 
 
 def cosine(steps: int, warmup: int = 0) -> Schedule:
-    """Down to zero along half a cosine, after a linear warm-up."""
+    """Linear warm-up, then decay to zero along half a cosine."""
 
     def factor(step: int) -> float:
         if step < warmup:

@@ -1,4 +1,4 @@
-"""One optimiser step after another: captured as a CUDA graph where there is a GPU, plain elsewhere."""
+"""One optimiser step after another: captured as a CUDA graph on a GPU, plain elsewhere."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fscil.engine.stage import Stage
 
 
 class Stepper:
-    """Runs a stage's steps. All data of a segment lies on the device; a counter there says which step is next."""
+    """Runs a stage's steps. All data of a segment is on the device; a counter there says which step is next."""
 
     def __init__(self, stage: Stage, device: torch.device, capture: bool) -> None:
         self.stage, self.device = stage, device
@@ -26,7 +26,7 @@ class Stepper:
         self.counter = torch.zeros(1, dtype=torch.long, device=device)
         self.loss_sum = torch.zeros((), device=device)
         self.base_lrs = [group.lr for group in stage.groups]
-        # all of the schedule at once: a copy to the device in every segment would make the host wait
+        # the whole schedule at once: copying it to the device in every segment would make the host wait
         factors = [stage.schedule(step) for step in range(stage.segments * stage.steps)]
         self.factors = torch.tensor(factors, dtype=torch.float32, device=device).view(stage.segments, stage.steps)
         # on the GPU the learning rate is a tensor, so that a captured step can change it
@@ -87,7 +87,7 @@ class Stepper:
         self.counter += 1
 
     def _capture(self) -> None:
-        """Record one step. Warm-up steps are needed before (lazy buffers, algorithm choice); they are undone."""
+        """Record one step. Warm-up steps are needed first (lazy buffers, algorithm selection); they are undone."""
         with self._undone():
             stream = torch.cuda.Stream()
             stream.wait_stream(torch.cuda.current_stream())
@@ -99,7 +99,7 @@ class Stepper:
             self.counter.zero_()
             graph = torch.cuda.CUDAGraph()
             failure = None
-            # NCCL has a thread of its own, which may go on asking CUDA about earlier steps meanwhile
+            # NCCL has its own thread, which may keep querying CUDA about earlier steps meanwhile
             mode = "global" if distributed.is_single_process() else "thread_local"
             try:
                 with torch.cuda.graph(graph, capture_error_mode=mode):
@@ -109,7 +109,8 @@ class Stepper:
             # all ranks replay, or none: NCCL's collectives must be captured everywhere or nowhere
             if failures := [each for each in distributed.all_gather_objects(failure) if each is not None]:
                 warnings.warn(
-                    f"{self.stage.name}: the step could not be captured, going on without: {failures[0]}", stacklevel=2
+                    f"{self.stage.name}: the step could not be captured, continuing without capture: {failures[0]}",
+                    stacklevel=2,
                 )
                 self.capture = False
             else:
@@ -117,7 +118,7 @@ class Stepper:
 
     @contextmanager
     def _undone(self) -> Any:
-        """Put module, optimiser and random numbers back to where they were, in place."""
+        """Restore module, optimiser and random state, in place."""
         seed = torch.initial_seed()
         module = {name: tensor.clone() for name, tensor in self.stage.module.state_dict().items()}
         momentum = {p: state["momentum_buffer"].clone() for p, state in self.optimiser.state.items() if state}
@@ -128,7 +129,7 @@ class Stepper:
             if buffer is not None and parameter in momentum:
                 buffer.copy_(momentum[parameter])
             elif buffer is not None:
-                buffer.zero_()  # what the first step makes of it is the same as with no buffer
+                buffer.zero_()  # the first step then computes the same as without a buffer
         torch.manual_seed(seed)  # a resumed run captures in another segment, and must draw the same dropout there
 
     # -- what a checkpoint holds ---------------------------------------------------------------------------------
@@ -145,7 +146,7 @@ class Stepper:
         for i, parameter in enumerate(self._parameters()):
             buffer = tensors.get(f"momentum.{i}")
             if buffer is not None:
-                # the parameter's own memory layout, or the first step would compute in another order
+                # the parameter's own memory layout; otherwise the first step would compute in another order
                 self.optimiser.state[parameter]["momentum_buffer"] = torch.empty_like(parameter).copy_(buffer)
 
     def _parameters(self) -> list[Tensor]:

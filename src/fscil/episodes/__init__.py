@@ -1,4 +1,4 @@
-"""Fake incremental tasks (Algorithm 1), and the images or embeddings of them that meta-training learns from."""
+"""Fake incremental tasks (Algorithm 1), and their images or embeddings, which meta-training learns from."""
 
 from __future__ import annotations
 

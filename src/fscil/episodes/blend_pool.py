@@ -1,4 +1,4 @@
-"""A pool of blended classes, embedded in advance: blends cannot be made of embeddings."""
+"""A pool of blended classes, embedded in advance, since blends cannot be made from embeddings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the base session cannot give is refused in one line, before any training."""
+"""Fake tasks that the base session cannot provide are refused in one line, before any training."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def check_tasks(shape: TaskShape, session: Session, *, encoder_learns: bool) -> 
     if min(shape.phases, shape.way, shape.shot, shape.queries) < 1:
         raise UserError("fake_phases, fake_way, fake_shot and fake_queries must all be at least 1")
     new = shape.way * shape.phases
-    # where the parents' rows leave, one base class must stay
+    # if the parents' rows leave the classifier, at least one base class must stay
     if new * kind.parents > base_classes - (not kind.base_rows_stay):
         each = "base classes" if kind.parents == 1 else "pairs of base classes"
         raise UserError(

@@ -1,4 +1,4 @@
-"""Fake tasks as embeddings that were computed once, for an encoder that stays fixed."""
+"""Fake tasks as embeddings that are computed once, for a fixed encoder."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from fscil.images import in_parts
 
 
 class EmbeddingTasks:
-    """Every image is embedded once, or where new classes are turned ones, once at each angle.
+    """Every image is embedded once, or once per angle if new classes are rotated ones.
 
     There are too many blends for that, so a pool of blended classes is embedded instead. Their images come from one
-    half of each class and the queries of old classes from the other, so that no query is a support.
+    half of each class and the queries of old classes from the other, so no query is also a support.
     """
 
     def __init__(self, session: Session, shape: TaskShape, augmentation: Augment, embed: Embed, seed: int) -> None:

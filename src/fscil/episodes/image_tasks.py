@@ -20,17 +20,17 @@ class ImageTasks:
         self.members, self.counts = class_members(session.labels, len(session.classes))
 
     def sample(self, steps: int, seed: int) -> Batch:
-        """images uint8 [steps, items, 3, h, w], of which each process gets its share, and old_classes [steps, old]"""
+        """images uint8 [steps, items, 3, h, w], of which each process gets its shard, and old_classes [steps, old]"""
         generator = torch.Generator(self.members.device).manual_seed(seed)
         tasks = sample_fake_tasks(self.members, self.counts, self.shape, steps, generator)
         return task_images(tasks, self.shape, self.session, self.augmentation, seed)
 
 
 def task_images(tasks: FakeTasks, shape: TaskShape, session: Session, augmentation: Augment, seed: int) -> Batch:
-    """Augmented images of every step; each process computes only its share of a step's items.
+    """Augmented images of every step; each process computes only its shard of a step's items.
 
-    The same image may turn up in several steps, each time augmented differently: keys count appearances, over the
-    items of all processes.
+    The same image may occur in several steps, each time augmented differently: keys count occurrences over the items
+    of all processes.
     """
     everything = parts(tasks, shape)
     mine = shard(sum(part.images.shape[1] for part in everything))

@@ -20,7 +20,7 @@ def sizes(shape: TaskShape, base_classes: int) -> list[int]:
 
 
 def images_of_step(shape: TaskShape, base_classes: int) -> int:
-    """How many base images a step takes; an item of a new class takes one of each parent."""
+    """How many base images a step uses; an item of a new class uses one of each parent."""
     supports, *queries = sizes(shape, base_classes)
     return shape.kind.parents * (supports + sum(queries[1::2])) + sum(queries[::2])
 

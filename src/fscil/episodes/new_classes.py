@@ -15,9 +15,9 @@ Compose = Callable[[Tensor, Tensor], Tensor]
 @dataclass(frozen=True)
 class NewClasses:
     name: str
-    parents: int  # base classes that make a new class, and base images that make one of its images
+    parents: int  # number of base classes per new class, and of base images per image of it
     base_rows_stay: bool  # otherwise the rows of the parents leave the classifier
-    turned: bool  # each new class draws an angle of its own
+    turned: bool  # each new class draws its own angle
     compose: Compose
 
 
@@ -32,7 +32,7 @@ def blend(images: Tensor, turns: Tensor) -> Tensor:
 
 
 def turn(images: Tensor, turns: Tensor) -> Tensor:
-    """The only parent's image (which must be square), turned."""
+    """The only parent's image (which must be square), rotated."""
     images = images.squeeze(-4)
     turned, turns = images, turns[..., None, None, None]
     for n in (1, 2, 3):  # computes all and selects: indexing with a mask would make the host wait for the GPU

@@ -89,8 +89,8 @@ def sample_fake_tasks(
     # line 4: K shots per new class
     supports = images_of(new_classes.reshape(steps, -1), torch.arange(K, device=device))
     supports = supports.view(steps, C, N, kind.parents, K).transpose(3, 4)
-    # line 5: K' queries per class seen so far. Where there are enough images, a new class
-    # and its parents ask with different ones.
+    # line 5: K' queries per class seen so far. If there are enough images, a new class
+    # and its parents use different ones as queries.
     old_queries, new_queries = [], []
     for c in range(C):
         places = K + 2 * c * Kq + torch.arange(Kq, device=device)

@@ -1,1 +1,1 @@
-"""Triton kernels for what fills a training step of ResNet20 on a GPU, and the layers that use them where they can."""
+"""Triton kernels for much of a ResNet20 training step on a GPU, and the layers that use them where possible."""

@@ -1,7 +1,7 @@
-"""Triton kernels for convolutions of few channels by 3 x 3, which cuDNN computes at a fraction of the memory's speed.
+"""Triton kernels for 3 x 3 convolutions of few channels, which cuDNN runs at a fraction of the memory bandwidth.
 
-Images lie in memory as [pixels, C], weights as [out, 3, 3, in], out and in being C, too. So the inputs of an output
-pixel that stand in one row of the image lie side by side: three pixels of C channels, 3 C numbers beside every pixel.
+Images are stored as [pixels, C], weights as [out, 3, 3, in], where out and in are also C. So the inputs of an output
+pixel from one row of the image are contiguous: three pixels of C channels, 3 C numbers.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ PIXELS = tl.constexpr(128)  # of a tile
 
 @triton.jit
 def neighbours(x, m, r, pixels, height, width, C: tl.constexpr):
-    """Of the pixels m: their left, own and right neighbour, r - 1 rows below; zero outside of the image.
+    """For the pixels m: the left, same and right column, r - 1 rows below; zero outside the image.
 
     [PIXELS, 4 C], since Triton wants powers of two: the last quarter is zero.
     """
@@ -27,7 +27,7 @@ def neighbours(x, m, r, pixels, height, width, C: tl.constexpr):
 
 @triton.jit(do_not_specialize=["height", "width"])
 def convolve(x, weight, y, pixels, height, width, C: tl.constexpr, OF_INPUT: tl.constexpr):
-    """y = x * weight; or, for the gradient of the input, with the weight turned around: in for out, last for first."""
+    """y = x * weight; or, for the gradient of the input, with the weight flipped: in and out swapped, last first."""
     m = tl.program_id(0) * PIXELS + tl.arange(0, PIXELS)
     k, out = tl.arange(0, 4 * C)[:, None], tl.arange(0, C)[None, :]
     result = tl.zeros([PIXELS, C], tl.float32)

@@ -1,7 +1,7 @@
-"""A convolution whose weight gradient is computed beside the rest of the backward pass.
+"""A convolution whose weight gradient is computed in parallel with the rest of the backward pass.
 
-Nothing but the optimiser waits for weight gradients, and with few channels they leave most of a GPU idle. So they go to
-a stream of their own while the gradients of the layers below go on: an eighth less time for a step of ResNet20.
+Only the optimiser needs the weight gradients, and with few channels they leave most of a GPU idle. So they run in their
+own stream while the backward pass continues through the layers below: an eighth less time for a step of ResNet20.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from fscil.kernels.thin_convolution import CONVOLVED, SUMMED, convolve, is_thin,
 class Conv2d(nn.Conv2d):
     """nn.Conv2d without bias; on CUDA its weight gradient has its own stream.
 
-    That holds for a layer that is used once in a forward pass, whose output goes to one place (a normalisation, say)
-    and whose gradients are read when the whole backward pass is through: training as the engine does it. Gradients of
-    gradients are refused; with hooks on the weight, or a gradient from before, there is no second stream.
+    This is valid for a layer that is used once in a forward pass, whose output goes to one place (a normalisation, say)
+    and whose gradients are read after the whole backward pass: training as the engine does it. Double backward is not
+    supported; with hooks on the weight, or an existing gradient, there is no second stream.
     """
 
     def __init__(self, channels_in: int, channels_out: int, size: int, stride: int = 1, padding: int = 0) -> None:
@@ -43,7 +43,7 @@ class _Convolution(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, stride: tuple[int, int], padding: tuple[int, int]) -> Tensor:
         ctx.weight, ctx.input_type, ctx.stride, ctx.padding = weight, x.dtype, stride, padding
-        if torch.is_autocast_enabled("cuda"):  # torch does this for its own operations, not inside of ours
+        if torch.is_autocast_enabled("cuda"):  # torch does this for its own operations, not inside ours
             x, weight = (t.to(torch.get_autocast_dtype("cuda")) for t in (x, weight))
         ctx.save_for_backward(x, weight)
         if is_thin(x, weight, stride, padding, CONVOLVED):
@@ -67,11 +67,11 @@ class _Convolution(torch.autograd.Function):
             return result[0 if of_input else 1]
 
         def of_weight() -> Tensor:
-            """In the parameter's own type and layout, or autograd would copy it before it is there."""
+            """In the parameter's own type and layout; otherwise autograd would copy it before it is ready."""
             return torch.empty_like(ctx.weight).copy_(backward(of_input=False))
 
         main, side = torch.cuda.current_stream(x.device), beside(x.device)
-        if ctx.weight.grad is not None or ctx.weight._backward_hooks:  # somebody reads it at once
+        if ctx.weight.grad is not None or ctx.weight._backward_hooks:  # it is read at once
             dW = of_weight()
         else:
             side.wait_stream(main)
@@ -79,7 +79,7 @@ class _Convolution(torch.autograd.Function):
                 dW = of_weight()
             for used in (x, gradient):
                 used.record_stream(side)
-            # when the whole backward pass is through, whoever goes on waits for the weight gradients
+            # after the whole backward pass, the current stream waits for the weight gradients
             torch.autograd.Variable._execution_engine.queue_callback(lambda: main.wait_stream(side))
         dx = backward(of_input=True).to(ctx.input_type) if ctx.needs_input_grad[0] else None
         return dx, dW, None, None

@@ -1,8 +1,8 @@
-"""ReLU(norm(x) + shortcut) in as few passes over memory as batch normalisation needs by itself; for training on CUDA.
+"""ReLU(norm(x) + shortcut) in as few passes over memory as batch normalisation alone needs; for training on CUDA.
 
 Batch normalisation, addition and ReLU do little arithmetic, and each of torch's kernels for them reads and writes whole
-activations. Here they share their passes, forward two and backward two: a sixth less time for a training step of
-ResNet20 on an H200, at batch 512. torch.compile does the same, but compiles for longer than that saves in one training.
+activations. Here they share their passes, two forward and two backward: a sixth less time for a training step of
+ResNet20 on an H200, at batch 512. torch.compile does the same, but compiling takes longer than one training gains.
 
 x, s: input and shortcut [rows, channels], x^ = (x - mean) / std, z = w x^ + b (+ s), y = max(z, 0); g = dL/dy.
 """
@@ -33,7 +33,7 @@ def norm_relu(norm: nn.Module, x: Tensor, shortcut: Tensor | None = None) -> Ten
 
 
 def can_fuse(norm: nn.Module, x: Tensor, shortcut: Tensor | None) -> bool:
-    """Plain batch normalisation that learns; statistics shared by processes have their own way."""
+    """Only for plain batch normalisation in training mode; statistics shared over processes are computed elsewhere."""
     if type(norm) is not nn.BatchNorm2d or not (x.is_cuda and norm.training and triton_kernels.usable(x.device)):
         return False
     alike = shortcut is None or (shortcut.dtype, shortcut.stride()) == (x.dtype, x.stride())
@@ -42,7 +42,7 @@ def can_fuse(norm: nn.Module, x: Tensor, shortcut: Tensor | None) -> bool:
         and x.dtype in (torch.float16, torch.bfloat16, torch.float32)
         and x.is_contiguous(memory_format=torch.channels_last)
         and x.shape[1] % kernels.CHANNELS.value == 0
-        and x.shape[1] < x.numel() < 2**31  # torch refuses one value per channel, and so it should
+        and x.shape[1] < x.numel() < 2**31  # torch rightly rejects a single value per channel
         and (norm.affine and norm.track_running_stats and norm.momentum is not None)
         and norm.weight.dtype == torch.float32
     )
@@ -78,7 +78,7 @@ class _NormReLU(torch.autograd.Function):
         g = g.contiguous(memory_format=torch.channels_last)
         shape = Shape(x)
         partial = shape.partial_sums()
-        # behind a shortcut g [z > 0] is its gradient, and is kept; else z is quickly computed again
+        # with a shortcut, g [z > 0] is its gradient and is stored; otherwise z is cheap to recompute
         ds = torch.empty_like(x) if ctx.has_shortcut else g
         kernels.gradient_sums[shape.summing](
             g, x, y, ds, weight, bias, mean, inverse_std, partial, shape.rows, shape.channels, shape.tiles,

@@ -6,20 +6,20 @@ import triton
 import triton.language as tl
 
 ROWS = tl.constexpr(256)  # of a tile
-CHANNELS = tl.constexpr(16)  # of a tile: so few that one compiled kernel serves all layers
-PARTS = tl.constexpr(512)  # at most, into which rows are cut to be summed up
+CHANNELS = tl.constexpr(16)  # of a tile: few enough that one compiled kernel serves all layers
+PARTS = tl.constexpr(512)  # the most parts that the rows are split into for summation
 
 
 @triton.jit
 def place(channels):
-    """Which group of channels a program works on, and where in the rows: groups side by side read the same lines."""
+    """Which group of channels a program works on, and where in the rows: adjacent groups read the same cache lines."""
     groups = channels // CHANNELS
     return tl.program_id(0) % groups * CHANNELS + tl.arange(0, CHANNELS), tl.program_id(0) // groups
 
 
 @triton.jit
 def tile(number, channel, rows, channels):
-    """Where the numbers of a tile lie, and which of its rows there are."""
+    """The offsets of a tile's elements, and which of its rows exist."""
     row = number * ROWS + tl.arange(0, ROWS)
     return row[:, None] * channels + channel[None, :], (row < rows)[:, None]
 
@@ -34,7 +34,7 @@ def keep(partial, first, second, channel, part, channels):
 
 @triton.jit
 def kept(partial, channel, parts, channels):
-    """All parts' sums, twice [PARTS, CHANNELS], and which of those there are."""
+    """All parts' sums, twice [PARTS, CHANNELS], and a mask of those that exist."""
     part = tl.arange(0, PARTS)[:, None]
     at, there = part * channels + channel[None, :], part < parts
     first = tl.load(partial + at, there, 0.0)
@@ -43,7 +43,7 @@ def kept(partial, channel, parts, channels):
 
 @triton.jit(do_not_specialize=["tiles"])
 def sums(x, partial, rows, channels, tiles):
-    """Sums of x and of its squares, less the first row, so that a large mean does no harm to a small variance."""
+    """Sums of x and of its squares, less the first row, so that a large mean does not spoil a small variance."""
     channel, part = place(channels)
     first = tl.load(x + channel).to(tl.float32)[None, :]
     of_x = tl.zeros([ROWS, CHANNELS], tl.float32)
@@ -88,7 +88,7 @@ def normalise(x, shortcut, y, weight, bias, mean, inverse_std, rows, channels, H
     z = (tl.load(x + at, there).to(tl.float32) - tl.load(mean + c)[None, :]) * w + tl.load(bias + c)[None, :]
     if HAS_SHORTCUT:
         z += tl.load(shortcut + at, there).to(tl.float32)
-    # a network that diverges must show it: NaN stays NaN
+    # divergence must be visible: NaN stays NaN
     tl.store(y + at, tl.maximum(z, 0.0, propagate_nan=tl.PropagateNan.ALL), there)
 
 
@@ -96,7 +96,7 @@ def normalise(x, shortcut, y, weight, bias, mean, inverse_std, rows, channels, H
 def gradient_sums(
     g, x, y, ds, weight, bias, mean, inverse_std, partial, rows, channels, tiles, HAS_SHORTCUT: tl.constexpr
 ):
-    """Sums of g x^ and of g, where y > 0; with a shortcut that g is stored, too."""
+    """Sums of g x^ and of g, where y > 0; with a shortcut, that g is also stored."""
     c, part = place(channels)
     w, b = tl.load(weight + c)[None, :], tl.load(bias + c)[None, :]
     mu, inverse = tl.load(mean + c)[None, :], tl.load(inverse_std + c)[None, :]

@@ -1,4 +1,4 @@
-"""Convolutions of few channels by 3 x 3 in reduced precision: where a ResNet20 spends its time."""
+"""3 x 3 convolutions of few channels in reduced precision: where a ResNet20 spends its time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CONVOLVED, SUMMED = (16,), (16, 32)
 def is_thin(
     x: Tensor, weight: Tensor, stride: tuple[int, ...], padding: tuple[int, ...], channels: tuple[int, ...]
 ) -> bool:
-    """Whether there is one of these numbers of channels, and all else is as the kernels want it."""
+    """Whether the number of channels is one of these and the kernels support everything else."""
     C = weight.shape[0]
     return (
         x.is_cuda
@@ -42,7 +42,7 @@ def weight_gradient(x: Tensor, g: Tensor) -> Tensor:
     """float32 [C, C, 3, 3], in the layout channels_last"""
     pixels, height, width = sizes(x)
     C = x.shape[1]
-    per_part = -(-tiles(pixels) // (4096 // C))  # many parts fill a GPU, few are quickly summed up
+    per_part = -(-tiles(pixels) // (4096 // C))  # many parts fill a GPU, few are quick to sum
     parts = -(-tiles(pixels) // per_part)
     partial = torch.empty(parts, C, 3, 3, C, device=x.device)
     kernels.weight_gradient[3 * parts,](x, g, partial, pixels, height, width, per_part, C, num_stages=2, **OPTIONS)

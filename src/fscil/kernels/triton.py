@@ -1,4 +1,4 @@
-"""Our Triton kernels, and whether they can be used: Triton comes with torch's CUDA builds and wants a C compiler."""
+"""Our Triton kernels, and whether they can be used: Triton comes with torch's CUDA builds and needs a C compiler."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ except ImportError:
     conv = norm = None
 
 
-# of every launch; unset, Triton warns and will change its mind
+# of every launch; if unset, Triton warns that its default will change
 OPTIONS = {"enable_fp_fusion": True}
 
 
@@ -27,7 +27,7 @@ def usable(device: torch.device) -> bool:
 
 @cache
 def works(device: torch.device) -> bool:
-    """Whether Triton can compile for this device and run there; if not, that is said once."""
+    """Whether Triton can compile for this device and run there; if not, warns once."""
     if norm is None or torch.version.cuda is None or torch.cuda.get_device_capability(device) < (8, 0):
         return False
     x, weight = torch.zeros(8 * 8, 16, device=device).bfloat16(), torch.zeros(16 * 9, 16, device=device).bfloat16()

@@ -20,14 +20,14 @@ def names() -> list[str]:
 
 
 def get(name: str) -> type[Method]:
-    """The method of that name, ours or one that another package registers under the entry point fscil.methods."""
-    if name in METHODS:  # without a look at what is installed, which takes milliseconds
+    """The method of that name, built in or registered by another package under the entry point fscil.methods."""
+    if name in METHODS:  # skips scanning installed packages, which takes milliseconds
         return METHODS[name]
     choose(name, names(), "method")
     (point,) = entry_points(group="fscil.methods", name=name)
     try:
         found: type[Method] = point.load()
-    except Exception as error:  # whatever another package's import raises, the user must know whose it is
+    except Exception as error:  # another package's import may raise anything; name the package
         reason = " ".join(str(error).split()) or type(error).__name__
         raise UserError(
             f"method {name!r} of {point.value} cannot be imported ({reason}); reinstall that package"

@@ -1,6 +1,6 @@
 """Decoupled-Cosine: pre-train, fix the encoder, classify by cosine to class means (Vinyals et al., 2016).
 
-The honest yardstick of the field: no incremental training, no meta-training.
+The field's baseline: no incremental training, no meta-training.
 """
 
 from __future__ import annotations

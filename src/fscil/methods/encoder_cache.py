@@ -1,4 +1,4 @@
-"""Pre-trained encoders are kept and used again by every method and run that would train the same one."""
+"""A cache of pre-trained encoders, reused by every method and run that would train the same one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from fscil.errors import UserError
 from fscil.images import contents
 from fscil.methods.method import Context
 
-# what decides about the weights that come out of pre-training
+# everything that affects the weights that pre-training produces
 CODE = (
     "encoders", "kernels", "augment", "distributed", "engine", "calibrators", "datasets/decode.py", "images.py",
     "reading.py", "model.py", "methods/pretrain.py", "methods/training.py",
@@ -46,7 +46,7 @@ def is_off() -> bool:
 
 @cache
 def code_version() -> str:
-    """A digest of the source behind pre-training: another version of it trains another encoder."""
+    """A digest of the source code behind pre-training, since another version of it trains another encoder."""
     package = Path(fscil.__file__).parent
     files = sorted(
         f for part in CODE for f in ([package / part] if part.endswith(".py") else (package / part).rglob("*.py"))
@@ -55,7 +55,7 @@ def code_version() -> str:
 
 
 def source_digest(*objects: Callable[..., object]) -> str | None:
-    """Of the files that define them: in another version they may train another encoder. None where there is no file."""
+    """A digest of the files that define them: another version may train another encoder. None if there is no file."""
     found = hashlib.sha256()
     for each in objects:
         try:
@@ -66,7 +66,7 @@ def source_digest(*objects: Callable[..., object]) -> str | None:
 
 
 def key(facts: Mapping[str, Any], session_digest: str, context: Context, name: str) -> str:
-    """Facts: the settings that decide, and what they stand for (which weights, which objective)."""
+    """Facts: the settings that matter, and what they refer to (which weights, which objective)."""
     engine = context.engine
     everything = {
         "facts": dict(facts),
@@ -87,7 +87,7 @@ class Entry:
     stage: str
 
     def load(self, network: nn.Module) -> bool:
-        """Fill the network if the cache has it; the stage then counts with its original seconds."""
+        """Fill the network if the cache has it; the stage then reports its original seconds."""
         about = distributed.broadcast(lambda: self.read_into(network))
         if about is None:
             return False
@@ -103,9 +103,9 @@ class Entry:
             tensors, about = load_tensors(self.path)
             found = {name: about[name] for name in ("seconds", "captured")}
             if shapes(tensors) != shapes(network.state_dict()):
-                raise UserError(f"{self.path} holds another network")
+                raise UserError(f"{self.path} holds a different network")
         except (UserError, KeyError) as error:  # a run is worth more than its cache
-            self.engine.console.print(f"the cached encoder cannot be used and is trained again: {error}")
+            self.engine.console.print(f"the cached encoder cannot be used and will be trained again: {error}")
             return None
         network.load_state_dict(tensors)
         return found
@@ -134,14 +134,14 @@ class NoEntry(Entry):
 
 @contextmanager
 def entry(facts: Mapping[str, Any], session: Session, context: Context, name: str) -> Iterator[Entry]:
-    """The cache's entry for such an encoder, locked: of several runs that need it, one trains it."""
-    # the session is known by its pixels or files, to the last byte: two of them must never be mixed up
+    """The cache entry for this encoder, locked: of several runs that need it, only one trains it."""
+    # the session is identified by its pixels or files, to the last byte: two of them must never be confused
     known = not is_off() and facts.get("code", "") is not None
     own = "off" if not known else key(facts, digest(contents(session.images), session.labels), context, name)
     path = cache_folder() / "encoders" / f"{own}.safetensors"
     lock = FileLock(path.with_suffix(".lock"))
     answer, seconds = "wait", 0.0
-    while answer == "wait":  # rank 0 answers in time, so that the other ranks do not give it up as hanging
+    while answer == "wait":  # rank 0 answers regularly, so that the other ranks do not time out
         answer = distributed.broadcast(partial(take, lock, context.engine, seconds)) if known else "no"
         seconds = 60 if distributed.is_single_process() else min(60, distributed.timeout().total_seconds() / 2)
     if answer == "no":
@@ -154,14 +154,14 @@ def entry(facts: Mapping[str, Any], session: Session, context: Context, name: st
 
 
 def take(lock: FileLock, engine: Engine, seconds: float) -> str:
-    """Try to take the lock within so many seconds: yes, wait (another run holds it) or no (there is no cache)."""
+    """Try to take the lock within `seconds`: yes, wait (another run holds it) or no (there is no cache)."""
     folder = Path(lock.lock_file).parent
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock.acquire(timeout=seconds)
     except TimeoutError:
         if seconds == 0:
-            engine.console.print("waiting for another run that trains the same encoder")
+            engine.console.print("waiting for another run that is training the same encoder")
         return "wait"
     except OSError as error:
         engine.console.print(f"no cache: {folder} cannot be used ({error.strerror})")

@@ -1,6 +1,6 @@
-"""Finetune: go on training every layer on each session's few images with cross-entropy, and forget.
+"""Finetune: keep training every layer on each session's few images with cross-entropy, and forget.
 
-The paper's first row and the lower bound of its tables; settings after TOPIC (Tao et al., 2020).
+The paper's first row and the lower bound of its tables; settings follow TOPIC (Tao et al., 2020).
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from fscil.settings import setting
 
 @dataclass(frozen=True)
 class FinetuneSettings(PretrainSettings):
-    session_epochs: int = setting(70, "TOPIC's for CIFAR100; all shots of a session are one batch", least=1)
+    session_epochs: int = setting(70, "TOPIC's number for CIFAR100; all shots of a session are one batch", least=1)
     session_lr: float = setting(0.1, "TOPIC's", least=0)
     session_decay_epoch: int = setting(60, "TOPIC's: the learning rate falls to a tenth", least=0)
 
 
 class Finetune(Method):
-    """Every layer goes on learning from each session's few images, and forgets: the lower bound."""
+    """Every layer keeps learning from each session's few images, and forgets: the lower bound."""
 
     Settings: ClassVar[type] = FinetuneSettings
     fixed_encoder: ClassVar[bool] = False
@@ -46,7 +46,7 @@ class Finetune(Method):
     def learn_session(self, session: Session) -> None:
         check_session(session)
         settings, engine, model = self.settings, self.engine, self.model
-        session = replace(session, images=session.images[:])  # the same handful in every epoch: read once
+        session = replace(session, images=session.images[:])  # the same few images in every epoch, so read them once
         name = f"finetune-{session.classes[0]}"
         torch.manual_seed(seed_for(engine.seed, name))
         model.add_rows(torch.randn(len(session.classes), model.encoder.dim) * 1e-3)
@@ -67,6 +67,6 @@ class Finetune(Method):
 
 
 def check_session(session: Session) -> None:
-    """All its images are one step, whatever the batch size of pre-training."""
+    """Check that the session can be sharded: all its images are one step, whatever the batch size of pre-training."""
     remedy = "raise way or shot, since finetuning takes a session as one step"
     distributed.check_step_size(len(session.labels), "a session", remedy)

@@ -1,6 +1,6 @@
 """LIMIT: meta-train on fake incremental tasks, calibrate old rows, new prototypes and the query together.
 
-Zhou et al., "Few-Shot Class-Incremental Learning by Sampling Multi-Phase Tasks", TPAMI 2023; equations by its labels.
+Zhou et al., "Few-Shot Class-Incremental Learning by Sampling Multi-Phase Tasks", TPAMI 2023; equations have its labels.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ class LimitSettings(EmbeddingSettings, PretrainSettings):
     calibrator: str = setting("transformer", "the set function over rows and query, by name", origin="the paper's")
     tasks: str = setting(
         "fake",
-        "what calibration learns from: fake tasks, or plain base batches (an ablation: nothing is replaced by "
-        "prototypes, and the calibrator alone learns)",
+        "what calibration learns from: fake tasks, or plain base batches (an ablation: no row is replaced by a "
+        "prototype, and only the calibrator learns)",
         choices=("fake", "plain"),
     )
     fake_phases: int = setting(2, "C, phases of a fake task", origin="the paper's", least=1)
-    fake_way: int = setting(10, "N^, new classes a phase; the paper found more than in the real sessions best", least=1)
+    fake_way: int = setting(10, "N^, new classes per phase; the paper found more than in real sessions best", least=1)
     fake_shot: int = setting(5, "K^, supports of a new class, as in the real sessions", origin="the paper's", least=1)
-    fake_queries: int = setting(2, "K', queries of every class seen; the paper says that it can be large", least=1)
+    fake_queries: int = setting(2, "K', queries of every class seen; the paper says it can be large", least=1)
     fake_classes: str = setting(
         "mixed",
         "fake new classes are base classes (the paper), blends of two, which lie among the base rows as real new "
@@ -63,10 +63,10 @@ class LimitSettings(EmbeddingSettings, PretrainSettings):
     power: float = setting(0.5, POWER, least=0.01)
     mirror: bool = setting(True, MIRROR)
     whiten: float = setting(1.0, WHITEN, least=0)
-    dropout: float = setting(0.0, "in the calibrator; 0.5 in the paper, where the encoder learns, too", least=0, most=1)
+    dropout: float = setting(0.0, "in the calibrator; 0.5 in the paper, where the encoder also learns", least=0, most=1)
     meta_steps: int = setting(1000, "iterations of meta-training; the paper does not say", least=1)
     meta_batch_steps: int = setting(
-        50, "iterations whose fake tasks are sampled and augmented together; fewer, if segment_mib says so", least=1
+        50, "iterations whose fake tasks are sampled and augmented together; fewer if segment_mib demands it", least=1
     )
     encoder_lr: float = setting(
         0.0,
@@ -75,12 +75,12 @@ class LimitSettings(EmbeddingSettings, PretrainSettings):
     )
     rows_lr: float = setting(2e-4, "learning rate of the rows", origin="the paper's", least=0)
     calibrator_lr: float = setting(
-        2e-2, "learning rate of the calibrator, which starts from nothing; 2e-4 in the paper", least=0
+        2e-2, "learning rate of the calibrator, which starts from scratch; 2e-4 in the paper", least=0
     )
     halve_every: int = setting(
         500, "iterations after which all learning rates are halved; 1000 in the paper, 0 for never", least=0
     )
-    base_margin: float = setting(0.4, "subtracted from base classes' logits, for the sake of new ones; 0 in the paper")
+    base_margin: float = setting(0.4, "subtracted from base classes' logits in favour of new classes; 0 in the paper")
 
     @property
     def shape(self) -> TaskShape:
@@ -99,9 +99,9 @@ class Limit(PrototypeMethod):
     settings: LimitSettings
 
     def check(self, session: Session) -> None:
-        """What cannot be meta-trained is refused before the long pre-training, not after it."""
+        """Refuse what cannot be meta-trained before the long pre-training, not after it."""
         settings = self.settings
-        calibrators.build(settings.calibrator, 4, **settings.calibrator_options)  # refuses what does not fit
+        calibrators.build(settings.calibrator, 4, **settings.calibrator_options)  # refuses invalid options
         if settings.tasks == "plain":
             check_batch(session, settings.batch)
         else:
@@ -148,7 +148,7 @@ class Limit(PrototypeMethod):
         model.requires_grad_(False).eval()
 
     def _fake_tasks(self, session: Session) -> Iterations:
-        """As images where the encoder learns; else as embeddings, which are computed once."""
+        """As images if the encoder learns; otherwise as embeddings, which are computed once."""
         shape, engine, base = self.settings.shape, self.engine, len(session.classes)
         augmentation = build_augmentation(self.settings, self.settings.augmentation, self.model)
         tasks: ImageTasks | EmbeddingTasks
@@ -178,7 +178,7 @@ class Limit(PrototypeMethod):
         return Iterations(self.settings.meta_steps, self._at_once(session, batch), step_images, draw)
 
     def _at_once(self, session: Session, images: int) -> int:
-        """How many iterations are prepared together, where each takes so many images."""
+        """How many iterations are prepared together, if each takes `images` images."""
         step_bytes = images * session.images.shape[1:].numel()
         most = self.settings.meta_batch_steps
         return steps_at_once(self.settings.meta_steps, step_bytes, self.engine.segment_bytes, most)
@@ -202,5 +202,5 @@ class Limit(PrototypeMethod):
         return loss
 
     def _plain_loss(self, embeddings: Tensor, batch: Batch) -> Tensor:
-        """Calibrated with the rows as they are: nothing is replaced by prototypes."""
+        """Calibrated with the rows as they are: no row is replaced by a prototype."""
         return F.cross_entropy(self.model.calibrator(self.model.rows, embeddings), batch["labels"])

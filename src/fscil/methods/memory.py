@@ -10,16 +10,16 @@ from torch import Tensor
 from fscil.benchmark import Session
 from fscil.errors import UserError
 
-BUDGETS = "none, N/class (so many of each class), N (so many in all, shared by the classes seen) or all"
+BUDGETS = "none, N/class (N images of each class), N (N in total, shared by the classes seen) or all"
 
 
 def parse_budget(text: str) -> tuple[int | None, int | None]:
-    """(most of a class, most in all); None where there is no bound."""
+    """(most per class, most in total); None if there is no limit."""
     if text in ("none", "all"):
         return (0, 0) if text == "none" else (None, None)
     found = re.fullmatch(r"(\d{1,9})(/class)?", text)
     if found is None:
-        raise UserError(f"memory={text} is not a budget; it is {BUDGETS}")
+        raise UserError(f"memory={text} is not a budget; give {BUDGETS}")
     count = int(found[1])
     return (count, None) if found[2] else (None, count)
 
@@ -27,7 +27,7 @@ def parse_budget(text: str) -> tuple[int | None, int | None]:
 class Memory:
     """uint8 images [n, 3, h, w] and labels [n], class by class in order of arrival, a class's best exemplars first.
 
-    Methods see every session once. What they may train on later is here, and nowhere else.
+    Methods see every session once. Only what is kept here may be trained on later.
     """
 
     def __init__(self, budget: str = "none") -> None:
@@ -40,14 +40,14 @@ class Memory:
         return len(self.labels)
 
     def quota(self, classes: int) -> int | None:
-        """How many images of a class may be kept when so many classes have been seen; None: all."""
+        """How many images per class may be kept when this many classes have been seen; None: all."""
         shares = [self.of_class] if self.of_class is not None else []
         if self.in_all is not None:
             shares.append(self.in_all // classes)
         return min(shares) if shares else None
 
     def keep(self, session: Session, ranking: Tensor | None = None) -> None:
-        """Keep what the budget allows of a session, and less of older classes where it is shared by all.
+        """Keep what the budget allows of a session, and less of older classes if they share the budget.
 
         The ranking [n] lists the session's images, best first; by default they are kept in their order.
         """
@@ -67,14 +67,14 @@ class Memory:
         self.images, self.labels = torch.cat(kept), torch.cat(kept_labels)
 
     def joined(self, session: Session) -> Session:
-        """The session's images after all exemplars: what replay trains on."""
+        """All exemplars followed by the session's images: what replay trains on."""
         classes = (*self.labels.unique(sorted=True).tolist(), *session.classes)
         if len(self) == 0:
             return Session(classes, session.images, session.labels)
         return Session(classes, torch.cat([self.images, session.images[:]]), torch.cat([self.labels, session.labels]))
 
     def check(self, classes: int) -> None:
-        """A method that keeps more than it declares is a bug, and its numbers are not what they say."""
+        """A method that keeps more than it declares has a bug, and its numbers would be misleading."""
         counts = torch.bincount(self.labels, minlength=classes)
         too_many = self.of_class is not None and int(counts.max()) > self.of_class
         if too_many or (self.in_all is not None and len(self) > self.in_all):

@@ -1,4 +1,4 @@
-"""Method: a learner of sessions, in two verbs. What it learns is a model."""
+"""Method: learns sessions through learn_base and learn_session. What it learns is a model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fscil.model import Model, ModelSpec
 
 @dataclass(frozen=True)
 class Context:
-    """What a method may know about the world besides its sessions."""
+    """What a method may know besides its sessions."""
 
     engine: Engine
     mean: tuple[float, float, float]
@@ -30,7 +30,7 @@ class Method(ABC):
     """Learns a base session, then few-shot sessions one by one; classifies among all classes seen so far.
 
     All that it remembers is its state: the model, the exemplars that its memory allows, and further tensors by name.
-    A session's images are not there any more when the next one arrives, and parameters that it froze are not frozen.
+    A session's images are gone when the next one arrives, and parameters that it froze are no longer frozen.
     """
 
     Settings: ClassVar[type]
@@ -40,14 +40,14 @@ class Method(ABC):
     def __init__(self, settings: Any, context: Context) -> None:
         self.settings, self.context, self.engine = settings, context, context.engine
         self.memory = Memory(getattr(settings, "memory", "none"))
-        self.tensors: dict[str, Tensor] = {}  # what else must outlive a session, by name
+        self.tensors: dict[str, Tensor] = {}  # other tensors that must outlive a session, by name
 
     def check_sessions(self, sessions: Sequence[Session]) -> None:  # noqa: B027
-        """Refuse sessions that cannot be learned, before the first of them, the base session, is."""
+        """Refuse sessions that cannot be learned, before the first one, the base session, is learned."""
 
     @abstractmethod
     def learn_base(self, session: Session) -> None:
-        """Learn the classes with plenty of images: self.model is there afterwards."""
+        """Learn the classes with plenty of images; this must set self.model."""
 
     @abstractmethod
     def learn_session(self, session: Session) -> None:
@@ -75,7 +75,7 @@ class Method(ABC):
         return {**self.model.state_dict(), **self.memory.state(), **more}
 
     def load_state(self, spec: ModelSpec, tensors: Mapping[str, Tensor]) -> None:
-        """Take up a state, also in a new object."""
+        """Restore a state, possibly into a new object."""
         device, kept = self.engine.device, dict(tensors)
         more = [name for name in tensors if name.startswith("tensors.")]
         self.tensors = {name.removeprefix("tensors."): kept.pop(name).to(device, copy=True) for name in more}

@@ -27,13 +27,13 @@ from fscil.settings import setting
 @dataclass(frozen=True)
 class PretrainSettings:
     recipe: str = setting(
-        "none", "epochs, steps, batch, lr and warmup under one name; each may still be given by itself"
+        "none", "epochs, steps, batch, lr and warmup under one name; each can still be set separately"
     )
     encoder: str = setting(
         "resnet20", "the network that embeds images; `fscil encoders` lists them", origin="the field's for CIFAR100"
     )
     weights: str = setting("none", "what the encoder starts from: none, imagenet, or a file of weights")
-    input_size: int = setting(0, "pixels a side that the encoder sees; 0: what suits dataset and encoder", least=0)
+    input_size: int = setting(0, "pixels per side that the encoder sees; 0: what suits dataset and encoder", least=0)
     augmentation: str = setting(
         "autoaug",
         "of pre-training; autoaug and basic are the paper's AutoAug and BasicAug",
@@ -42,13 +42,13 @@ class PretrainSettings:
     crop: str = setting(
         "pad", "pad and crop for small images, random resized crop for photos", choices=("pad", "resized")
     )
-    flip: bool = setting(True, "mirror images at random; off where left and right matter, as in writing")
+    flip: bool = setting(True, "mirror images at random; off if left and right matter, as in writing")
     policy: str = setting("cifar10", "AutoAugment's policy", choices=("cifar10", "imagenet"))
     cutout: int = setting(0, "side of the square that autoaug blanks out, in pixels", least=0)
-    epochs: int = setting(300, "passes over the base session; 0: as many as steps take", origin="the paper's", least=0)
-    steps: int = setting(0, "of the optimiser, where epochs is 0; rounded to whole epochs, at least one", least=0)
-    batch: int = setting(128, "images a step; smaller base sessions take all they have", origin="the paper's", least=1)
-    lr: float = setting(0.1, "highest learning rate; from there it falls to 0", origin="the paper's", least=0)
+    epochs: int = setting(300, "passes over the base session; 0: set by steps", origin="the paper's", least=0)
+    steps: int = setting(0, "of the optimiser, if epochs is 0; rounded to whole epochs, at least one", least=0)
+    batch: int = setting(128, "images per step; smaller base sessions use all they have", origin="the paper's", least=1)
+    lr: float = setting(0.1, "highest learning rate, from which it decays to 0", origin="the paper's", least=0)
     momentum: float = setting(0.9, "of SGD", origin="the paper's", least=0)
     nesterov: bool = setting(True, "Nesterov's momentum", origin="the released code's; the paper does not say")
     weight_decay: float = setting(5e-4, "of SGD", origin="the released code's; the paper does not say", least=0)
@@ -59,7 +59,7 @@ class PretrainSettings:
         return self.epochs or max(1, round(self.steps / steps_of_epoch(session, self.batch)))
 
     def warmup_steps(self, session: Session) -> int:
-        """At most half of the training, where its length is given in steps: an epoch may be all there is."""
+        """At most half of the training if its length is given in steps, since that may be a single epoch."""
         steps = self.warmup * steps_of_epoch(session, self.batch)
         return steps if self.epochs else min(steps, self.steps // 2)
 
@@ -70,7 +70,7 @@ class PretrainSettings:
 
 @dataclass(frozen=True)
 class Objective:
-    """What base training minimises. Its name, with the settings, tells its encoders from others in the cache."""
+    """What base training minimises. Its name, with the settings, identifies its encoders in the cache."""
 
     name: str
     forward: Callable[[Model, Tensor], Any]  # the model's outputs, image by image
@@ -93,27 +93,27 @@ def pretrain(
     start: Model | None = None,
     objective: Objective = COSINE,
 ) -> Model:
-    """phi and W after training on the session; from the cache if the same was trained before.
+    """phi and W after training on the session; from the cache if the same model was trained before.
 
-    A run may train several times, each time under another name. Training goes on from a model that is given to start
-    with, such as one with further rows or with the weights of an earlier session; that is never cached.
+    A run may train several times, each time under another name. If a model to start from is given, such as one with
+    extra rows or with the weights of an earlier session, training continues from it and is never cached.
     """
     check_batch(session, settings.batch)
     model = start or new_model(session, settings, context)
     if start is not None:
         fit(model, session, settings, context, name, objective)
         return model.eval()
-    # an objective of somebody else's may read any setting of its method; ours reads those of pre-training alone
+    # a custom objective may read any setting of its method; ours only reads those of pre-training
     known = PretrainSettings if objective is COSINE else type(settings)
     fields = [field.name for field in dataclasses.fields(known) if field.name not in ("recipe", "steps")]
     own = {field: getattr(settings, field) for field in fields}
     facts = {
         **own,
         "epochs": settings.epochs_on(session),
-        "weights": model.spec.weights.split()[-1],  # its checksum, wherever the file lies
+        "weights": model.spec.weights.split()[-1],  # its checksum, wherever the file is
         "input_size": model.spec.input_size,
         "objective": objective.name,
-        # these may be another package's
+        # these may come from another package
         "code": encoder_cache.source_digest(
             encoders.backbone(settings.encoder), type(model.encoder.backbone), objective.forward, objective.loss
         ),

@@ -1,4 +1,4 @@
-"""Prototypes: class means as classifier rows, and what may be done to embeddings beforehand."""
+"""Prototypes: class means as classifier rows, and optional transformations of the embeddings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fscil.methods.method import Method
 from fscil.model import Model
 from fscil.settings import setting
 
-POWER = "to which features are raised; 1 in the paper, less evens out the few strong ones, for the sake of new classes"
+POWER = "exponent applied to features; 1 in the paper, less evens out the few strong ones, which helps new classes"
 MIRROR = "embed an image together with its mirror image, at twice the time; not in the paper"
 WHITEN = (
     "divide embeddings by the root of the covariance within base classes, with this many times its mean variance "
@@ -40,7 +40,7 @@ class PrototypeMethod(Method):
     settings: EmbeddingSettings
 
     def base_rows(self, model: Model, session: Session) -> Tensor:
-        """Decide how the model embeds; base classes' rows among such embeddings, [classes, d]."""
+        """Set how the model embeds images; returns the base classes' rows for such embeddings, [classes, d]."""
         settings, trained = self.settings, model.rows.detach().clone()
         model.power, model.mirror = settings.power, settings.mirror
         if settings.rows == "trained" and settings.whiten == 0:
@@ -49,7 +49,7 @@ class PrototypeMethod(Method):
         if settings.whiten > 0:
             model.whitening.copy_(whitening(embeddings, session.labels, settings.whiten))
             embeddings = embeddings @ model.whitening
-            # a row is applied to embeddings, so it takes the inverse of what they are multiplied by
+            # a row is applied to embeddings, so it is multiplied by the inverse of their transformation
             trained = torch.linalg.solve(model.whitening, trained.T).T
         return class_means(embeddings, session.labels, session.classes) if settings.rows == "means" else trained
 
@@ -64,12 +64,12 @@ def class_means(embeddings: Tensor, labels: Tensor, classes: tuple[int, ...]) ->
 
 
 def whitening(embeddings: Tensor, labels: Tensor, shrinkage: float) -> Tensor:
-    """A [d, d]: (S + shrinkage * mean variance * I)^(-1/2), turned and scaled, where S is the covariance in classes.
+    """A [d, d]: (S + shrinkage * mean variance * I)^(-1/2), rotated and scaled, where S is the within-class covariance.
 
-    Embeddings times A vary about as much in all directions within a class; the more so, the less S is shrunk. How
-    A is turned and scaled makes no difference to cosines, but it does to calibration: layer normalisation subtracts the
-    mean over coordinates, so that direction is put where class means have little, or, if they are fewer than d, next to
-    nothing; and embeddings keep their mean length.
+    Embeddings times A vary about equally in all directions within a class; the less S is shrunk, the more so. The
+    rotation and scale of A do not affect cosines, but they do affect calibration: layer normalisation subtracts the
+    mean over coordinates, so the rotation puts that direction where class means have little or, if there are fewer than
+    d, almost no component; the scale keeps the mean length of embeddings.
     """
     S = torch.zeros(embeddings.shape[1], embeddings.shape[1], dtype=torch.float64)
     means = []
@@ -82,7 +82,7 @@ def whitening(embeddings: Tensor, labels: Tensor, shrinkage: float) -> Tensor:
         raise UserError("whiten needs base classes with two different images or more; set whiten=0")
     A = directions * (variances + shrinkage * variances.mean()).rsqrt() @ directions.T
     M, ones = torch.stack(means) @ A, torch.ones(len(A), dtype=A.dtype)
-    # Of the many directions that few class means leave free, the one nearest to ones: rounding must not choose it.
+    # Few class means leave many directions free: take the one nearest to the all-ones vector, or rounding would choose.
     least = torch.linalg.solve(M.T @ M + 1e-6 * M.square().sum() / len(A) * torch.eye(len(A)), ones)
     A = (A @ reflection(least, ones)).to(embeddings)
     return A * (embeddings.norm(dim=1).mean() / (embeddings @ A).norm(dim=1).mean())

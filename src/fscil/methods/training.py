@@ -1,7 +1,7 @@
 """From images to gradient steps: what pre-training, fine-tuning, replay and meta-training share.
 
-A step's images are shared out over the ranks: each computes `forward` on its shard, the outputs are gathered, and every
-rank computes the same loss of the whole step. Nobody who writes a `forward` and a `loss` needs to know about ranks.
+A step's images are sharded over the ranks: each computes `forward` on its shard, the outputs are all-gathered, and
+every rank computes the same loss of the whole step. Authors of a `forward` and a `loss` need not know about ranks.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Loss = Callable[[Any, Batch], Tensor]  # (outputs of the whole step, the rest of
 
 
 class TrainingData(Protocol):
-    """What the steps of a training learn from, cut into segments that are prepared together."""
+    """The data that training steps learn from, split into segments that are prepared together."""
 
     @property
     def segments(self) -> int: ...
@@ -36,7 +36,7 @@ class TrainingData(Protocol):
     def step_images(self) -> int: ...  # of a whole step, over all ranks
 
     def prepare(self, segment: int) -> Batch:
-        """Tensors [steps, ...]: "images", this rank's shard, or all "embeddings" where nothing is left to encode."""
+        """Tensors [steps, ...]: "images", this rank's shard, or all "embeddings" if nothing is left to encode."""
         ...
 
 
@@ -59,7 +59,7 @@ def train(
     schedule: Schedule,
     sgd: SGD,
 ) -> None:
-    """Train the groups' parameters; module holds them and all buffers, so that checkpoints do."""
+    """Train the groups' parameters; module contains them and all buffers, and is what checkpoints save."""
 
     def step_loss(batch: Batch) -> Tensor:
         if "images" not in batch:
@@ -93,14 +93,14 @@ Items = tuple[Tensor, Tensor]  # images and keys of their augmentation, int64 [s
 
 @dataclass(frozen=True)
 class Batches:
-    """A session's images in batches, shuffled and augmented anew in every epoch: {"images", "labels"}.
+    """A session's images in batches, reshuffled and augmented afresh in every epoch: {"images", "labels"}.
 
-    An epoch has a seed of its own, and a segment is an epoch or, if that takes too many bytes, a part of one. Epochs of
-    a single step are prepared together where `merge` says so; how they are cut changes no number.
+    Each epoch has its own seed, and a segment is an epoch or, if that takes too many bytes, a part of one. Epochs of a
+    single step are prepared together if `merge` is set; how they are split does not change the numbers.
     """
 
     session: Session
-    batch: int  # smaller sessions are one batch
+    batch: int  # a smaller session is one batch
     epochs: int
     augmentation: augment.Augment
     engine: Engine
@@ -142,7 +142,7 @@ class Batches:
 
 @dataclass(frozen=True)
 class Iterations:
-    """Data that is drawn for some iterations at once, rather than epoch by epoch; the last segment may be shorter."""
+    """Data drawn for several iterations at once, rather than epoch by epoch; the last segment may be shorter."""
 
     iterations: int
     segment_steps: int
@@ -161,15 +161,15 @@ def steps_of_epoch(session: Session, batch: int) -> int:
     return max(1, len(session.labels) // batch)
 
 
-@lru_cache(maxsize=2)  # every part of a long epoch asks for it, and for the beginning of the next
+@lru_cache(maxsize=2)  # every part of a long epoch needs it, and the beginning of the next epoch
 def epoch_items(images: int, batch: int, seed: int) -> Items:
-    """What an epoch's steps take; what does not fill a batch waits for the next epoch."""
+    """The items of an epoch's steps; images that do not fill a batch are left out of this epoch."""
     order = augment.shuffled(images, seed)[: images // batch * batch].view(-1, batch)
     return order, augment.keys_for(order, seed + 1)
 
 
 def items_of(session: Session, batch: int, seed: Callable[[int], int], first: int, last: int) -> Items:
-    """What the steps from first to before last take, counted over all epochs; each epoch has a seed of its own."""
+    """The items of steps first to last - 1, counted over all epochs; each epoch has its own seed."""
     per_epoch, images = steps_of_epoch(session, batch), len(session.labels)
     epochs = range(first // per_epoch, -(-last // per_epoch))
     orders, keys = zip(*(epoch_items(images, min(batch, images), seed(epoch)) for epoch in epochs), strict=True)
@@ -178,10 +178,10 @@ def items_of(session: Session, batch: int, seed: Callable[[int], int], first: in
 
 
 def augmented(session: Session, items: Items, augmentation: augment.Augment, following: Items | None = None) -> Batch:
-    """Images and labels of the items, [steps, batch, ...], each image augmented as its key says.
+    """Images and labels of the items, [steps, batch, ...], each image augmented according to its key.
 
-    Each rank gets its shard of every step's images, and all labels. Streamed images of the items that are asked for
-    next are read while these are augmented and learned from.
+    Each rank gets its shard of every step's images, and all labels. Streamed images of the following items
+    are prefetched while these are augmented and trained on.
     """
     order, keys = items
     shard = distributed.shard(order.shape[1])
@@ -194,7 +194,7 @@ def augmented(session: Session, items: Items, augmentation: augment.Augment, fol
 
 
 def check_batch(session: Session, batch: int) -> None:
-    """Refuse batches that are too small for the ranks; the session's images may be fewer than a batch."""
+    """Refuse batches that are too small for the ranks; the session may have fewer images than a batch."""
     few = len(session.labels) < min(batch, distributed.world_size())
     distributed.check_step_size(
         min(batch, len(session.labels)),

@@ -1,4 +1,4 @@
-"""What stands behind the numbers: warnings, time, size, and how to make them again."""
+"""The background of the numbers: warnings, time, size, and how to reproduce them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Groups = list[list[Result]]
 
 
 def warnings_list(results: Sequence[Result]) -> Markup:
-    """Warnings and notes, each once; with the methods' names where it does not concern all."""
+    """Warnings and notes, each once; with the methods' names if not all are concerned."""
     methods = list(dict.fromkeys(map(name_of, results)))
     concerned: dict[str, dict[str, None]] = {}
     for result in results:
@@ -37,7 +37,7 @@ def time_and_size(groups: Groups, named: Labels) -> Markup:
 
 
 def sizes(groups: Groups, named: Labels) -> Markup:
-    """Parameters; weights and images kept where any method has them."""
+    """Parameters; also weights and images kept, if any method has them."""
     heads = ["", "parameters", "of training only", "pre-trained weights", "memory", "images kept"]
     rows = [
         [

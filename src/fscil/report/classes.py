@@ -1,4 +1,4 @@
-"""What a report says about every class: how many of its images were right, and what the others were taken for."""
+"""The report's section on classes: how many images of each were right, and what the others were taken for."""
 
 from __future__ import annotations
 

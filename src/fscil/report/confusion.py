@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from fscil.report import figures
 from fscil.results import Result
 
-FEW = 20  # so many classes can be named along an axis, and have their counts written into the cells
+FEW = 20  # up to this many classes are named along an axis, with counts written into the cells
 MOST_LABELS = 11  # sessions along an axis
 LONGEST_NAME = 16  # characters of a class along an axis
 BLUE = LinearSegmentedColormap.from_list("blue", ["#2f74bb00", "#2f74bbff"])  # from the page's own colour, be it dark
@@ -47,7 +47,7 @@ def confusion_figure(group: Sequence[Result], title: str) -> Figure:
 
 
 def draw_shares(axes: Axes, counts: NDArray[np.int64]) -> AxesImage:
-    # The square root lifts the rare confusions into sight beside a diagonal that is near 1.
+    # The square root makes rare confusions visible beside a diagonal near 1.
     image = axes.imshow(shares_of(counts), cmap=BLUE, norm=PowerNorm(0.5, 0, 1), interpolation="none")
     axes.tick_params(length=0)
     axes.spines[:].set(visible=True, alpha=0.3, linewidth=0.6)
@@ -61,7 +61,7 @@ def shares_of(counts: NDArray[np.int64]) -> NDArray[np.float64]:
 
 def draw_borders(axes: Axes, classes_per_session: Sequence[int]) -> None:
     for position, edge in enumerate(np.cumsum(classes_per_session)[:-1]):
-        width = 1.0 if position == 0 else 0.4  # the border between base and new classes is the one to see
+        width = 1.0 if position == 0 else 0.4  # the border between base and new classes stands out
         axes.axhline(edge - 0.5, color=figures.INK, linewidth=width, alpha=0.6)
         axes.axvline(edge - 0.5, color=figures.INK, linewidth=width, alpha=0.6)
 
@@ -102,7 +102,7 @@ def class_counts(group: Sequence[Result]) -> list[tuple[int, int]]:
 
 
 def most_confused(group: Sequence[Result], count: int = 8) -> list[tuple[str, str, int, float]]:
-    """The commonest mistakes: true class, what it was taken for, how often, and that as percent of the class."""
+    """The commonest mistakes: true class, what it was taken for, how often, and the percentage of the class."""
     confusion = summed(group)
     images = confusion.sum(axis=1)
     mistakes = confusion - np.diag(confusion.diagonal())

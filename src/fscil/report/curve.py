@@ -30,7 +30,7 @@ def write_curve(results: Sequence[Result], path: Path) -> Path:
 def curve_figure(results: Sequence[Result], stands_alone: bool = False) -> Figure:
     """One line per method with a band of one standard deviation over its seeds; the paper's row dashed.
 
-    Where the picture stands alone, its legend spells out what is a footnote in a report.
+    If the picture stands alone, its legend spells out what is a footnote in a report.
     """
     with figures.style():
         figure, axes = session_axes(results, "accuracy over all seen classes (%)")
@@ -79,7 +79,7 @@ def session_axes(results: Sequence[Result], quantity: str) -> tuple[Figure, Axes
 
 
 def start_at_zero_or_say_so(axes: Axes) -> None:
-    """Curves that lie close together need the room; an axis cut for them says where it starts."""
+    """Curves that are close together need a truncated axis; its label then says where it starts."""
     low, high = axes.get_ylim()
     bottom = 10 * math.floor(low / 10) if low > high / 2 else 0
     axes.set_ylim(bottom=bottom)

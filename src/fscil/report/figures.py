@@ -1,4 +1,4 @@
-"""How figures look and how they leave: as a PNG file, or as SVG inside a page."""
+"""The style of figures, and their output: a PNG file, or SVG inside a page."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ INK = "#20252b"  # text and axes; becomes the page's own text colour in inline S
 COLOURS = ("#3d7fc4", "#e2654f", "#2f9e68", "#b58a1b", "#8c62c9", "#2ba3b5", "#cf5b9b", "#7d8791")  # on white and black
 
 
-PIXELS_PER_INCH = 104  # on the page, so that letters are as large in every picture
+PIXELS_PER_INCH = 104  # on the page, so that text has the same size in every picture
 
 
 @contextmanager
 def style() -> Iterator[None]:
-    """Settings that must hold while a figure is drawn and saved. Names are text, never mathematics."""
+    """Settings that must be active while a figure is drawn and saved. Names are text, never mathematics."""
     settings: dict[Any, Any] = {
         "font.size": 9,
         "text.color": INK,
@@ -38,7 +38,7 @@ def style() -> Iterator[None]:
         "svg.hashsalt": "fscil",
     }
     with mpl.rc_context(settings), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing")  # a browser has the letters that we lack
+        warnings.filterwarnings("ignore", message="Glyph .* missing")  # a browser has the glyphs that we lack
         yield
 
 
@@ -52,7 +52,7 @@ def quiet_grid(axes: Axes) -> None:
 
 
 def drawable(text: str) -> str:
-    """Without the characters that no font has: a folder may be called anything."""
+    """The text without characters that no font has, since a folder may have any name."""
     return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 

@@ -18,7 +18,7 @@ from fscil.report.summary import base_and_new, differences, headlines, session_l
 from fscil.results import Result
 from fscil.tables import published_row
 
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"  # the browser itself refuses any request
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"  # makes the browser refuse any request
 
 
 def write_report(results: Sequence[Result], path: Path) -> Path:
@@ -52,7 +52,7 @@ def report(results: Sequence[Result]) -> str:
 
 
 def section(title: str, results: list[Result]) -> Markup:
-    """Everything about one benchmark, the plainest first."""
+    """Everything about one benchmark, the simplest first."""
     groups = repetitions(results)
     named = labels(groups)
     parts = [

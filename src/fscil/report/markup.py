@@ -1,4 +1,4 @@
-"""HTML in a few lines: whatever is not markup already gets escaped, so nothing can be forgotten."""
+"""A minimal HTML builder: whatever is not markup already is escaped, so nothing can be forgotten."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ def table(
 
 
 def named(cell: str, column: str) -> Markup:
-    """The cell with its column's name, which the style sheet shows where there is no room for the table's head."""
+    """The cell with its column's name, which the style sheet shows if there is no room for the table's head."""
     if isinstance(cell, Cell):
         return Cell(f'<td data-column="{escape(column)}"{cell.removeprefix("<td")}')
     return tag("td", cell, data_column=column)
 
 
 def bar(value: float, most: float, text: str) -> Cell:
-    """A cell whose background shows the value as a share of the greatest one."""
+    """A cell whose background shows the value as a share of the maximum."""
     share = 0.0 if most <= 0 else max(0.0, min(100.0, 100 * value / most))
     return Cell(tag("td", tag("span", text), class_="bar", style=f"--share:{share:.1f}%"))
 

@@ -1,4 +1,4 @@
-"""What a report says first: how many images were right, then every number of every session."""
+"""The start of a report: how many images were right, then every number of every session."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Groups = list[list[Result]]
 
 
 def headlines(groups: Groups, named: Labels) -> Markup:
-    """One sentence for every method, and what its label leaves out."""
+    """One sentence per method, and what its label leaves out."""
     sentences = [tag("p", *sentence(group), class_="headline") for group in groups]
     if len(groups) > 1:
         sentences = [
@@ -52,7 +52,7 @@ def count_in_words(count: float) -> str:
 
 
 def tiles(group: Sequence[Result]) -> Markup:
-    """The four numbers to remember of a single method, with the distance to the paper's."""
+    """The four key numbers of a single method, with their difference from the paper's."""
     lines = table_lines(group)
     ours = lines[0]
     published = next((line for line in lines if line.kind == "paper"), None)
@@ -75,7 +75,7 @@ def tiles(group: Sequence[Result]) -> Markup:
 
 
 def signed(column: str, difference: float) -> Markup:
-    """A difference, coloured by whether it speaks for the first."""
+    """A difference, coloured by whether it favours the first."""
     if not round(difference, 2):
         return tag("span", number(difference, signed=True))
     return tag("em", number(difference, signed=True), class_="gain" if is_gain(column, difference) else "loss")
@@ -105,7 +105,7 @@ def differences(groups: Groups, named: Labels) -> Markup:
 
 
 def run_of(result: Result) -> tuple[object, ...]:
-    """What two results must share to be paired: seed and draw, on the very same split."""
+    """What two results must share to be paired: seed and draw, on the same split."""
     return result.seed, result.trial, result.split_checksum, tuple(result.classes_per_session)
 
 

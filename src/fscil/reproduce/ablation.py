@@ -15,7 +15,7 @@ from fscil.errors import UserError
 TITLE = "Ablation study on CIFAR100: prototypes, calibration, one fake phase, C fake phases"
 
 # The paper's steps, on the paper's embedding and with an encoder that keeps learning. What `limit` does to embeddings
-# (power, mirror, whiten) would be a step of its own, and trained rows cannot be compared with prototypes after it.
+# (power, mirror, whiten) would be a separate step, after which trained rows cannot be compared with prototypes.
 PLAIN = ("power=1", "mirror=false", "whiten=0")
 LEARNING = (*PLAIN, "encoder_lr=2e-4", "calibrator_lr=5e-3", "dropout=0.5", "base_margin=0")
 ROWS = (  # named as in paper.toml
@@ -40,11 +40,11 @@ def reproduce(
 
 
 def rows_with(overrides: Sequence[str]) -> list[grid.Row]:
-    """The five rows with what was typed, less what the row itself sets."""
+    """The five rows with the typed overrides, except those that a row itself sets."""
     check_overrides([row.preset for row in ROWS], "cifar100", overrides)
     own = {split_override(setting)[0] for setting in LEARNING}
     if clash := own & {split_override(override)[0] for override in overrides}:
-        raise UserError(f"the ablation itself sets {', '.join(sorted(clash))}; leave that out, or use fscil run")
+        raise UserError(f"the ablation itself sets {', '.join(sorted(clash))}; leave that out, or use `fscil run`")
     rows = []
     for row in ROWS:
         fixed = {split_override(setting)[0] for setting in row.settings}
