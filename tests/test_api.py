@@ -29,6 +29,9 @@ def test_run_gives_a_result_and_reads_a_finished_run(tiny_dataset: str, tmp_path
     assert (result.seed, result.changed) == (3, ["epochs=2"])
     assert result.command == "fscil run decoupled-cosine tiny epochs=2 --seed 3"
     assert fscil.read_result(tmp_path / "run") == result
+    assert result.folder == str(tmp_path / "run") == fscil.read_result(tmp_path / "run").folder
+    assert "folder" not in (tmp_path / "run" / "result.json").read_text().split('"method"')[0]
+    assert len(fscil.load(result.folder).class_names) == 7
     assert fscil.run("decoupled-cosine", tiny_dataset, seed=3, out=tmp_path / "run", device="cpu", epochs=2) == result
     with pytest.raises(UserError, match="holds a run with other settings"):
         fscil.run("decoupled-cosine", tiny_dataset, out=tmp_path / "run", device="cpu")

@@ -121,6 +121,7 @@ def test_an_image_may_come_in_any_form(folder: Path, images: torch.Tensor, tmp_p
         (np.zeros((4, 4, 3)), "array float64"),
         (np.zeros((5, 7), np.int64), "array int64"),
         ("a\0b", "cannot be read"),
+        (np.zeros((0, 4, 3), np.uint8), "without a pixel"),
     ],
 )
 def test_what_is_no_image_is_refused(folder: Path, image: Any, message: str) -> None:
@@ -228,8 +229,14 @@ def fewer_rows(model: Path) -> None:
         ),
         (damage_json(lambda facts: facts.update(format=True)), "not a model's configuration"),
         (damage_json(lambda facts: facts["class_names"].__setitem__(0, "1")), "does not name its classes"),
-        (damage_json(lambda facts: facts["model"].update(encoder="resnet19")), "unknown encoder 'resnet19'"),
-        (damage_json(lambda facts: facts["model"].update(calibrator="nobody")), "unknown calibrator 'nobody'"),
+        (
+            damage_json(lambda facts: facts["model"].update(encoder="resnet19")),
+            "is unknown here; install",
+        ),
+        (
+            damage_json(lambda facts: facts["model"].update(calibrator="nobody")),
+            "is unknown here; install",
+        ),
         (
             lambda model: (model / "model.safetensors").write_bytes(b"\\x80\\x04K\\x01."),
             "cannot be read .* copy the whole folder",

@@ -173,7 +173,7 @@ def test_compare_prints_the_paired_difference(fscil: Fscil, tiny_dataset: str, t
     found = fscil(*arguments)
     assert found.code == 0
     assert "limit - decoupled-cosine, last session: " in found.out
-    assert "(paired standard error, 2 seeds)" in found.out
+    assert "(paired error, 2 seeds)" in found.out
     assert (tmp_path / "c" / "curve.png").is_file()
     printed = json.loads(fscil(*arguments, "--json").out)
     assert [(result["preset"], result["seed"]) for result in printed] == [

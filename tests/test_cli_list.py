@@ -59,3 +59,10 @@ def test_encoders_with_a_line_each(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(encoders, "descriptions", lambda: known, raising=False)
     assert listed("encoders") == {"resnet20": "small, for 32 pixels", "vit-small": "large\\x1b[31m"}
     assert json.loads(runner.invoke(app, ["encoders", "--json"]).stdout) == known
+
+
+@pytest.mark.parametrize("words", [("methods",), ("encoders",), ("data", "list"), ("reproduce",)])
+def test_lists_fit_into_80_columns(words: tuple[str, ...]) -> None:
+    found = runner.invoke(app, words)
+    assert found.exit_code == 0, found.output
+    assert max(map(len, found.stdout.splitlines())) <= 80

@@ -40,7 +40,7 @@ def test_methods_are_paired_over_seeds(run_comparison: Compare, tmp_path: Path) 
     gaps = [a.last - b.last for a, b in zip(found.results[:2], found.results[2:], strict=True)]
     error = statistics.stdev(gaps) / math.sqrt(2)
     numbers = f"{statistics.fmean(gaps):+.2f} ± {error:.2f}"
-    assert f"limit - decoupled-cosine, last session: {numbers} (paired standard error, 2 seeds)" in found.lines
+    assert f"limit - decoupled-cosine, last session: {numbers} (paired error, 2 seeds)" in found.lines
     for file in ("curve.png", "report.html", "tiny-limit-seed1/result.json", "tiny-decoupled-cosine-seed2/config.toml"):
         assert (tmp_path / "out" / file).is_file()
     assert f"report  {tmp_path / 'out' / 'report.html'}" in found.lines

@@ -45,8 +45,9 @@ def test_what_is_written_is_read_back(tmp_path: Path, make_result: MakeResult) -
 def test_the_file_has_exactly_the_fields_one_a_line(tmp_path: Path, make_result: MakeResult) -> None:
     write_result(make_result(), tmp_path / "result.json")
     text = (tmp_path / "result.json").read_text()
-    assert list(json.loads(text)) == [field.name for field in fields(Result)]
-    assert len(text.splitlines()) == len(fields(Result)) + 2
+    names = [field.name for field in fields(Result) if field.name != "folder"]  # which may be moved
+    assert list(json.loads(text)) == names
+    assert len(text.splitlines()) == len(names) + 2
 
 
 def test_fields_with_a_default_may_be_missing_and_unknown_ones_are_ignored(rewrite: Callable[..., Path]) -> None:

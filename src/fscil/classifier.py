@@ -87,6 +87,8 @@ def _pixels_of(image: Any, size: int, name: str) -> Tensor:
         array = np.asarray(image.cpu() if isinstance(image, Tensor) else image)
         if array.ndim == 3 and array.shape[0] == 3 and array.shape[2] != 3:
             array = array.transpose(1, 2, 0)
+        if 0 in array.shape:
+            raise UserError(f"{name} is an array {list(array.shape)} without a pixel")
         if array.dtype != np.uint8 or array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[2] not in (3, 4)):
             raise UserError(f"{name} is an array {array.dtype} {list(array.shape)}; give uint8 [height, width, 3]")
         if array.shape == (size, size, 3):

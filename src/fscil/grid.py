@@ -155,7 +155,7 @@ def difference_lines(groups: Groups, row: str, other: str) -> list[str]:
     for key, name in COMPARED.items():
         if has_pairs(groups[row], groups[other], key):
             n = paired_difference(groups[row], groups[other], key)[2]
-            seeds = f" (paired standard error, {n} seeds)" if n > 1 else " (one seed)"
+            seeds = f" (paired error, {n} seeds)" if n > 1 else " (one seed)"
             lines.append(f"{row} - {other}, {name}: {difference(groups[row], groups[other], key)}{seeds}")
     return lines
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from fscil import calibrators, encoders
 from fscil import model as models
 from fscil.config import Config
 from fscil.engine.checkpoint import load_tensors, save_tensors
@@ -40,6 +41,7 @@ def load_model(folder: Path) -> tuple[Model, list[str]]:
     """The model in evaluation mode, and its classes' names. Nothing but the folder is needed."""
     facts = read_facts(folder / "config.json")
     tensors, _ = load_tensors(folder / "model.safetensors", remedy="copy the whole folder again")
+    check_parts(facts)
     try:
         spec, names = ModelSpec.from_json(facts["model"]), facts["class_names"]
         with torch.random.fork_rng(devices=[]):  # building draws initial weights; leave the caller's generator alone
@@ -48,9 +50,19 @@ def load_model(folder: Path) -> tuple[Model, list[str]]:
         model.requires_grad_(False).eval()
         model(torch.zeros(1, 3, spec.input_size, spec.input_size, dtype=torch.uint8))  # do its options make sense?
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
-        why = " ".join(str(error).split())[:200]
+        why = "tensors of other shapes" if isinstance(error, RuntimeError) else " ".join(str(error).split())[:100]
         raise UserError(f"the files of {folder} do not fit together ({why}); copy the whole folder again") from error
     return model, names
+
+
+def check_parts(facts: dict[str, Any]) -> None:
+    """Encoder and calibrator may belong to a package that is not installed here."""
+    model = facts.get("model")
+    if not isinstance(model, dict):
+        return
+    for what, names in {"encoder": encoders.names(), "calibrator": calibrators.names()}.items():
+        if what in model and model[what] not in names:
+            raise UserError(f"the model's {what} {model[what]!r} is unknown here; install the package that provides it")
 
 
 def read_facts(path: Path) -> dict[str, Any]:

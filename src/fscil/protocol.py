@@ -121,6 +121,11 @@ def resume_sessions(method: Method) -> tuple[dict[int, Tensor], int | None, int]
 
 def settle(method: Method, classes: int) -> None:
     """Bring a method into the same state after a session whether it continues or is reloaded: nothing is frozen."""
+    if len(method.model.rows) != classes:
+        raise UserError(
+            f"the method's model has {len(method.model.rows)} rows after {classes} classes have arrived; learn_session "
+            "must add one for every new class"
+        )
     method.model.requires_grad_(True).eval()
     method.memory.check(classes)
 

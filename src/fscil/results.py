@@ -55,6 +55,7 @@ class Trial(TypedDict):
 class Result:
     """One method on one benchmark with one seed. Accuracies are in percent; None means that nothing was measured."""
 
+    folder: str = field(default="", compare=False)  # where it was read or written; not part of the file
     version: int = VERSION  # of this list of fields
     method: str
     preset: str
@@ -94,7 +95,7 @@ class Result:
 
 def write_result(result: Result, path: Path) -> None:
     """Write result.json, one field a line."""
-    values = {field.name: getattr(result, field.name) for field in fields(result)}
+    values = {field.name: getattr(result, field.name) for field in fields(result) if field.compare}
     lines = [f"  {json.dumps(key)}: {json.dumps(value, allow_nan=False)}" for key, value in values.items()]
     write_atomically(path, ("{\n" + ",\n".join(lines) + "\n}\n").encode())
 
@@ -124,7 +125,7 @@ def read_result(path: Path) -> Result:
     wrong = malformed(values)
     if wrong:
         raise UserError(f"{path} has a malformed value for {', '.join(wrong)}; run it again to get a valid file")
-    return Result(**{field.name: values[field.name] for field in fields(Result)})
+    return Result(**{**{field.name: values[field.name] for field in fields(Result)}, "folder": str(path.parent)})
 
 
 def no_such_number(text: str) -> NoReturn:

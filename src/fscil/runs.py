@@ -148,6 +148,7 @@ def execute(config: Config, environment: RunEnvironment, console: Console) -> Re
     context = methods.Context(engine, benchmark.mean, benchmark.std)
     method = methods.get(config.method)(config.method_settings(), context)
     method.check_sessions(benchmark.sessions)
+    method.memory.check_budget(len(benchmark.class_names))
     found = learn_and_test(method, benchmark, run.trials)
     result = summarise_run(config, environment, benchmark, method, found)
 
@@ -198,6 +199,7 @@ def summarise_run(
         if trial > 0
     ]
     return Result(
+        folder=str(environment.folder),
         method=config.method,
         preset=config.preset,
         benchmark=benchmark.name,

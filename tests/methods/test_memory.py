@@ -72,6 +72,13 @@ def test_what_is_kept_twice_is_there_once() -> None:
     assert kept(memory) == {label: list(range(6)) for label in range(2)}
 
 
+def test_a_budget_of_less_than_one_image_a_class_is_refused_before_training() -> None:
+    Memory("7").check_budget(classes=7)
+    Memory("none").check_budget(classes=7)
+    with pytest.raises(UserError, match="memory=6 is less than one image for each of 7 classes; raise it"):
+        Memory("6").check_budget(classes=7)
+
+
 def test_a_budget_in_all_bounds_the_whole() -> None:
     memory = Memory("8")
     memory.keep(session((0, 1)))

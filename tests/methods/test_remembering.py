@@ -16,6 +16,7 @@ from torch import Tensor
 import example_package as example
 from fscil import methods
 from fscil.benchmark import Benchmark, Session
+from fscil.errors import UserError
 from fscil.methods import Method
 from fscil.methods.pretrain import COSINE, Objective, PretrainSettings, pretrain
 from fscil.protocol import run_protocol, snapshot
@@ -152,3 +153,14 @@ def test_objectives_names_and_sessions_have_encoders_of_their_own_in_the_cache(
     ]  # fmt: skip
     assert [cached(session, **options) for session, options in variants] == [False] * 4
     assert [cached(session, **options) for session, options in variants] == [True] * 4
+
+
+def test_a_method_that_forgets_to_add_rows_is_told_so(
+    make_method: MakeMethod, tiny_benchmark: Callable[..., Benchmark], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    benchmark = tiny_benchmark()
+    method = make_method("decoupled-cosine", benchmark)
+    method.learn_base(benchmark.sessions[0])
+    monkeypatch.setattr(method, "learn_session", lambda session: None)
+    with pytest.raises(UserError, match="has 4 rows after 6 classes have arrived; learn_session must add one"):
+        run_protocol(method, benchmark, 0, nothing)

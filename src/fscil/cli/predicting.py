@@ -86,7 +86,7 @@ def images_in(folder: Path) -> list[Path]:
         path for path in entries if path.suffix.lower() in SUFFIXES and not path.name.startswith(".") and path.is_file()
     ]
     if not images:
-        raise UserError(f"{folder} holds no image files; name image files, or folders of them")
+        raise UserError(f"{folder} holds no image files (folders in it are not searched); name files, or their folder")
     return images
 
 

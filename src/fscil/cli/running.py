@@ -82,7 +82,7 @@ def show(result: Result, folder: Path, as_json: bool) -> None:
     from fscil.tables import session_table
 
     if as_json:
-        print(json.dumps({"folder": str(folder), **vars(result)}))
+        print(json.dumps(vars(result)))
         return
     out.print(session_table([result]), crop=False)
     if result.note:

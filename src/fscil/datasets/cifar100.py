@@ -198,7 +198,7 @@ def _md5(path: Path) -> str:
 
 DATASET = Dataset(
     name="cifar100",
-    description="CIFAR-100, the field's standard split: 60 base classes + 8 x 5-way 5-shot, 32 px",
+    description="CIFAR-100, standard split: 60 base + 8 x 5-way 5-shot, 32 px",
     options=Cifar100Options,
     load=load,
     defaults={

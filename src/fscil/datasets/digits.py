@@ -75,7 +75,7 @@ def verify(root: Path | None) -> list[str]:
 
 DATASET = Dataset(
     name="digits",
-    description="handwritten digits of scikit-learn, embedded: 4 base classes + 3 x 2-way 5-shot, 32 px",
+    description="handwritten digits, embedded: 4 base + 3 x 2-way 5-shot, 32 px",
     options=DigitsOptions,
     load=load,
     defaults={

@@ -205,7 +205,7 @@ def _encoder_for(options: FolderOptions) -> Mapping[str, object]:
 
 DATASET = Dataset(
     name="folder",
-    description="your own images, a folder per class or a CSV manifest: path=... way=5 shot=5 size=84",
+    description="your own images, a folder per class or a CSV file: path=...",
     options=FolderOptions,
     load=load,
     defaults={

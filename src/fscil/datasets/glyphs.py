@@ -93,7 +93,7 @@ def verify(root: Path | None) -> list[str]:
 
 DATASET = Dataset(
     name="glyphs",
-    description="characters of five scripts, embedded: 60 base classes + 8 x 5-way 5-shot, 32 px",
+    description="characters, embedded: 60 base + 8 x 5-way 5-shot, 32 px",
     options=GlyphsOptions,
     load=load,
     # writing has no mirror images

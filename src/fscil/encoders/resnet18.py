@@ -9,7 +9,7 @@ from torchvision.models.resnet import BasicBlock
 
 
 class ResNet18(torchvision.models.ResNet):  # type: ignore[misc]  # torchvision has no types
-    """512-dimensional embeddings, 11,176,512 parameters; for photos of 84 to 224 pixels
+    """512-dimensional embeddings, 11,176,512 parameters; for photos
 
     torchvision's without its head: float images [n, 3, h, w] -> embeddings [n, 512]
     """

@@ -17,13 +17,12 @@ def check_tasks(shape: TaskShape, session: Session, *, encoder_learns: bool) -> 
     kind, base_classes = shape.kind, len(session.classes)
     if min(shape.phases, shape.way, shape.shot, shape.queries) < 1:
         raise UserError("fake_phases, fake_way, fake_shot and fake_queries must all be at least 1")
-    new = shape.way * shape.phases
     # if the parents' rows leave the classifier, at least one base class must stay
-    if new * kind.parents > base_classes - (not kind.base_rows_stay):
-        each = "base classes" if kind.parents == 1 else "pairs of base classes"
+    needed = shape.way * shape.phases * kind.parents + (not kind.base_rows_stay)
+    if needed > base_classes:
         raise UserError(
-            f"fake tasks of {shape.phases} phases x {shape.way}-way take {new} {each}, but there are {base_classes} "
-            "base classes; lower fake_way or fake_phases"
+            f"fake tasks of {shape.phases} phases x {shape.way}-way need {needed} base classes, but there are "
+            f"{base_classes}; lower fake_way or fake_phases, for instance fake_way=1"
         )
     fewest = int(torch.bincount(session.labels, minlength=base_classes).min())
     if fewest < shape.shot + shape.queries:

@@ -30,7 +30,7 @@ class FinetuneSettings(PretrainSettings):
 
 
 class Finetune(Method):
-    """Every layer keeps learning from each session's few images, and forgets: the lower bound."""
+    """Trains every layer on each session's few images, and forgets."""
 
     Settings: ClassVar[type] = FinetuneSettings
     fixed_encoder: ClassVar[bool] = False

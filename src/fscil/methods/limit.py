@@ -93,7 +93,7 @@ class LimitSettings(EmbeddingSettings, PretrainSettings):
 
 
 class Limit(PrototypeMethod):
-    """Meta-trained on fake incremental tasks; a transformer calibrates rows and query together."""
+    """Meta-trained on fake tasks; calibrates rows and query together."""
 
     Settings: ClassVar[type] = LimitSettings
     settings: LimitSettings

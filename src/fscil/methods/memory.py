@@ -73,6 +73,11 @@ class Memory:
             return Session(classes, session.images, session.labels)
         return Session(classes, torch.cat([self.images, session.images[:]]), torch.cat([self.labels, session.labels]))
 
+    def check_budget(self, classes: int) -> None:
+        """Refuse a budget that is too small for so many classes, before anything is trained."""
+        if self.in_all and self.quota(classes) == 0:
+            raise UserError(f"memory={self.budget} is less than one image for each of {classes} classes; raise it")
+
     def check(self, classes: int) -> None:
         """A method that keeps more than it declares has a bug, and its numbers would be misleading."""
         counts = torch.bincount(self.labels, minlength=classes)

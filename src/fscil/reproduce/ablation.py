@@ -12,7 +12,7 @@ from fscil import grid, paper, runs
 from fscil.config import check_overrides, overrides_of, split_override
 from fscil.errors import UserError
 
-TITLE = "Ablation study on CIFAR100: prototypes, calibration, one fake phase, C fake phases"
+TITLE = "Ablation on CIFAR100: prototypes, calibration, 1 and C fake phases"
 
 # The paper's steps, on the paper's embedding and with an encoder that keeps learning. What `limit` does to embeddings
 # (power, mirror, whiten) would be a separate step, after which trained rows cannot be compared with prototypes.
