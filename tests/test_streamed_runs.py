@@ -52,7 +52,7 @@ def test_a_streamed_run_has_the_numbers_of_a_resident_one(
     photos = photo_folder(classes=7, images=8)
     resident = vars(start(method, photos, tmp_path / "resident", "stream=never", *more))
     streamed = vars(start(method, photos, tmp_path / "streamed", "stream=always", *more))
-    of_the_run = {"seconds", "config_hash", "changed", "command"}
+    of_the_run = {"folder", "seconds", "config_hash", "changed", "command"}
     assert {key for key in resident if resident[key] != streamed[key]} <= of_the_run
     for file in ("predictions.safetensors", "model/model.safetensors"):
         assert (tmp_path / "resident" / file).read_bytes() == (tmp_path / "streamed" / file).read_bytes()

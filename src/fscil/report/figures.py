@@ -59,7 +59,7 @@ def drawable(text: str) -> str:
 def png(figure: Figure) -> bytes:
     buffer = io.BytesIO()
     with style():
-        figure.savefig(buffer, format="png", dpi=160, facecolor="white", bbox_inches="tight")
+        figure.savefig(buffer, format="png", dpi=160, facecolor="white")
     return buffer.getvalue()
 
 
@@ -68,7 +68,7 @@ def inline_svg(figure: Figure, description: str) -> str:
     buffer = io.StringIO()
     with style():
         metadata = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-        figure.savefig(buffer, format="svg", transparent=True, bbox_inches="tight", metadata=metadata)
+        figure.savefig(buffer, format="svg", transparent=True, metadata=metadata)
     text = buffer.getvalue()
     text = re.sub(r"<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
     text = re.sub(r' (width|height)="[\d.]+pt"', "", text, count=2)
