@@ -22,7 +22,7 @@ test: $(INSTALLED_FOR_TESTS) ## style, types and the quick tests
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	$(PYTEST)
+	OMP_NUM_THREADS=1 $(PYTEST) -n auto --maxprocesses 4 --dist loadfile
 
 test-slow: $(INSTALLED_FOR_TESTS) ## the slow tests: kills, full disks, longer runs
 	$(PYTEST) -m slow
