@@ -6,20 +6,23 @@ import sys
 import types
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 import torch
 import torch.nn.functional as F
+from rich.console import Console
 from torch import Tensor
 
 import example_package as example
-from fscil import methods
+from fscil import methods, runs
 from fscil.benchmark import Benchmark, Session
+from fscil.config import resolve
 from fscil.errors import UserError
 from fscil.methods import Method
 from fscil.methods.pretrain import COSINE, Objective, PretrainSettings, pretrain
-from fscil.protocol import run_protocol, snapshot
+from fscil.protocol import learn_base, run_protocol, snapshot
 from fscil.settings import setting
 
 MakeMethod = Callable[..., Method]
@@ -135,7 +138,7 @@ def test_base_training_takes_another_loss_and_a_model_to_start_from(
 
 
 def test_objectives_names_and_sessions_have_encoders_of_their_own_in_the_cache(
-    make_method: MakeMethod, tiny_benchmark: Callable[..., Benchmark], monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+    make_method: MakeMethod, tiny_benchmark: Callable[..., Benchmark], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("FSCIL_CACHE", str(tmp_path))
     benchmark = tiny_benchmark()
@@ -164,3 +167,49 @@ def test_a_method_that_forgets_to_add_rows_is_told_so(
     monkeypatch.setattr(method, "learn_session", lambda session: None)
     with pytest.raises(UserError, match="has 4 rows after 6 classes have arrived; learn_session must add one"):
         run_protocol(method, benchmark, 0, nothing)
+
+
+def test_an_objective_may_read_any_setting_of_its_method(
+    make_method: MakeMethod, tiny_benchmark: Callable[..., Benchmark], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """So encoders that differ in such a setting alone are not the same; ours reads those of pre-training alone."""
+    monkeypatch.setenv("FSCIL_CACHE", str(tmp_path))
+    benchmark = tiny_benchmark()
+    mine = Objective("mine", COSINE.forward, COSINE.loss)
+
+    def cached(objective: Objective, distillation: float) -> bool:
+        method = make_method("replay", benchmark, distillation=distillation)
+        learned(method, benchmark.sessions[0], objective=objective)
+        return method.engine.seconds["pretrain"]["cached"]
+
+    assert [cached(mine, 0.0), cached(mine, 0.5), cached(mine, 0.0)] == [False, False, True]
+    assert [cached(COSINE, 0.0), cached(COSINE, 0.5)] == [False, True]
+
+
+def test_an_objective_typed_into_a_notebook_is_trained_but_not_cached(
+    make_method: MakeMethod, tiny_benchmark: Callable[..., Benchmark], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("FSCIL_CACHE", str(tmp_path))
+    typed = eval(compile("lambda model, images: model.encoder(images)", "<stdin>", "eval"))
+    for _ in range(2):
+        method = make_method("decoupled-cosine", tiny_benchmark())
+        learned(method, tiny_benchmark().sessions[0], objective=Objective("typed", typed, COSINE.loss))
+        assert not method.engine.seconds["pretrain"]["cached"]
+
+
+@every_method
+def test_nothing_stays_frozen_so_a_loaded_method_trains_what_a_living_one_does(
+    make_method: MakeMethod, tiny_benchmark: Callable[..., Benchmark], name: str
+) -> None:
+    benchmark = tiny_benchmark()
+    method = make_method(name, benchmark)
+    learn_base(method, benchmark)
+    assert all(parameter.requires_grad for parameter in method.model.parameters())
+    assert not method.model.training
+
+
+def test_a_budget_that_is_too_small_is_refused_before_anything_is_trained(tiny_dataset: str, tmp_path: Path) -> None:
+    config = resolve("replay", tiny_dataset, ["memory=6"])
+    with pytest.raises(UserError, match="memory=6 is less than one image for each of 7 classes"):
+        runs.start(config, runs.RunEnvironment(torch.device("cpu"), tmp_path / "run"), Console(quiet=True))
+    assert not (tmp_path / "run").exists()
