@@ -35,6 +35,15 @@ def write_atomically(path: Path, data: bytes) -> None:
             beside.unlink()
 
 
+def visible_entries(folder: Path) -> list[Path]:
+    """What a folder holds, sorted, without the hidden files that file managers leave behind."""
+    try:
+        entries = sorted(folder.iterdir())
+    except OSError as error:
+        raise UserError(f"{folder} cannot be read ({error.strerror}); check its permissions") from error
+    return [entry for entry in entries if not entry.name.startswith(".")]
+
+
 def sync_folder(folder: Path) -> None:
     """Make a rename survive a power cut, if the file system supports that."""
     with suppress(OSError):

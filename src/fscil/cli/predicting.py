@@ -13,6 +13,7 @@ from rich.cells import cell_len
 
 from fscil.cli.common import Device, Json, err, pad, printable
 from fscil.errors import UserError
+from fscil.files import visible_entries
 
 if TYPE_CHECKING:
     import numpy as np
@@ -77,14 +78,7 @@ def image_files(given: Sequence[Path]) -> Iterator[Path]:
 
 
 def images_in(folder: Path) -> list[Path]:
-    try:
-        entries = sorted(folder.iterdir())
-    except OSError as error:
-        raise UserError(f"{folder} cannot be read ({error.strerror}); check its permissions") from error
-    # file managers leave hidden files behind, with the photo's own suffix
-    images = [
-        path for path in entries if path.suffix.lower() in SUFFIXES and not path.name.startswith(".") and path.is_file()
-    ]
+    images = [path for path in visible_entries(folder) if path.suffix.lower() in SUFFIXES and path.is_file()]
     if not images:
         raise UserError(f"{folder} holds no image files (folders in it are not searched); name files, or their folder")
     return images

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from fscil.errors import UserError
+from fscil.files import visible_entries
 
 LAYOUT = "expected one folder per class with its images inside (class/image.jpg), or a CSV file with columns path,class"
 LITTER = {"thumbs.db", "desktop.ini", "__macosx"}  # what file managers leave behind, besides dot files
@@ -63,11 +64,7 @@ def _tree(root: Path) -> Iterator[Item]:
 
 
 def _entries(folder: Path) -> list[Path]:
-    try:
-        entries = sorted(folder.iterdir())
-    except OSError as error:
-        raise UserError(f"{folder} cannot be read ({error.strerror}); check its permissions") from error
-    return [entry for entry in entries if not entry.name.startswith(".") and entry.name.casefold() not in LITTER]
+    return [entry for entry in visible_entries(folder) if entry.name.casefold() not in LITTER]
 
 
 def _manifest(manifest: Path) -> Iterator[Item]:
