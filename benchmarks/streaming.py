@@ -14,7 +14,7 @@ from PIL import Image
 from rich.console import Console
 
 from benchmarks.figures import Figure, seconds
-from fscil.benchmark import Session
+from fscil.benchmark import Benchmark
 from fscil.datasets import folder
 from fscil.engine import Engine
 from fscil.methods import Context
@@ -34,13 +34,14 @@ def write_photos(root: Path) -> None:
             coarse.resize(PHOTO, Image.Resampling.BILINEAR).save(root / f"class{label}" / f"{i}.jpg", quality=90)
 
 
-def base_session(root: Path, size: int, stream: str, device: torch.device) -> Session:
+def load(root: Path, size: int, stream: str, device: torch.device) -> Benchmark:
     options = folder.FolderOptions(path=str(root), base_classes=CLASSES - 1, size=size, stream=stream)
-    return folder.load(options).to(device).sessions[0]
+    return folder.load(options).to(device)
 
 
-def trained_per_second(session: Session, encoder: str, device: torch.device) -> float:
+def trained_per_second(benchmark: Benchmark, encoder: str, device: torch.device) -> float:
     """Images a second, from the end of the first segment, which warms up and captures, to the end of the last."""
+    session = benchmark.sessions[0]
     settings = PretrainSettings(encoder=encoder, augmentation="basic", crop="resized", epochs=EPOCHS, batch=BATCH)
     with tempfile.TemporaryDirectory() as run:
         engine = Engine(
@@ -51,7 +52,7 @@ def trained_per_second(session: Session, encoder: str, device: torch.device) -> 
             checkpoint_seconds=1e9,
             console=Console(quiet=True),
         )
-        context = Context(engine, folder.MEAN, folder.STD)
+        context = Context(engine, benchmark.mean, benchmark.std)
         fit(new_model(session, settings, context), session, settings, context, "pretrain", COSINE)
         lines = [json.loads(line) for line in (Path(run) / "metrics.jsonl").read_text().splitlines()]
     steps = EPOCHS * (len(session.labels) // BATCH)
@@ -59,12 +60,12 @@ def trained_per_second(session: Session, encoder: str, device: torch.device) -> 
 
 
 def streamed_over_resident(root: Path, size: int, encoder: str, device: torch.device) -> Figure:
-    sessions = {stream: base_session(root, size, stream, device) for stream in ("never", "always")}
-    rates = dict.fromkeys(sessions, 0.0)
+    benchmarks = {stream: load(root, size, stream, device) for stream in ("never", "always")}
+    rates = dict.fromkeys(benchmarks, 0.0)
     for _ in range(ROUNDS):  # in turns, so that both see the same load
-        for stream, session in sessions.items():
-            rates[stream] = max(rates[stream], trained_per_second(session, encoder, device))
-    streamed = sessions["always"]
+        for stream, benchmark in benchmarks.items():
+            rates[stream] = max(rates[stream], trained_per_second(benchmark, encoder, device))
+    streamed = benchmarks["always"].sessions[0]
     decoding = seconds(lambda: streamed.images[:], repeat=2)
     return Figure(
         f"streaming over resident, {encoder} at {size} px, {os.cpu_count()} cores decode",

@@ -73,8 +73,6 @@ def build_tiny_benchmark(
         ways=ways,
         shots=shots,
         trial=trial,
-        mean=(0.5, 0.5, 0.5),
-        std=(0.25, 0.25, 0.25),
     )
 
 

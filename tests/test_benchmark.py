@@ -4,8 +4,9 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from torch import Tensor
 
-from fscil.benchmark import Benchmark, validation_benchmark
+from fscil.benchmark import Benchmark, split, validation_benchmark
 
 Build = Callable[..., Benchmark]
 
@@ -43,3 +44,47 @@ def test_shots_move_to_where_the_benchmark_is(tiny_benchmark: Build) -> None:
     benchmark = tiny_benchmark().to("meta")
     assert {session.images.device.type for session in benchmark.redrawn(2).sessions} == {"meta"}
     assert benchmark.pool.images.device.type == "cpu"
+
+
+def measured(images: Tensor) -> list[tuple[float, ...]]:
+    """Mean and standard deviation of every channel, the long way round."""
+    pixels = images.double() / 255
+    means = [float(pixels[:, channel].mean()) for channel in range(3)]
+    return [tuple(means), tuple(float((pixels[:, c] - means[c]).square().mean().sqrt()) for c in range(3))]
+
+
+def assert_normalised_by_its_base_session(benchmark: Benchmark) -> None:
+    mean, std = measured(benchmark.sessions[0].images)
+    assert benchmark.mean == pytest.approx(mean, rel=1e-12)
+    assert benchmark.std == pytest.approx(std, rel=1e-12)
+
+
+def test_images_are_normalised_by_the_base_session(tiny_benchmark: Build) -> None:
+    benchmark = tiny_benchmark(base=9, images=10)
+    inner = validation_benchmark(benchmark)
+    assert_normalised_by_its_base_session(benchmark)
+    assert_normalised_by_its_base_session(inner)
+    assert inner.mean != benchmark.mean
+    for each in (benchmark, inner):
+        again = each.redrawn(2).to("cpu")
+        assert (again.mean, again.std) == (each.mean, each.std)
+
+
+def test_neither_test_images_nor_later_classes_change_the_normalisation() -> None:
+    """Nor, in an inner benchmark, the images that it holds out and the classes that arrive later in it."""
+    generator = torch.Generator().manual_seed(2)
+    labels = torch.arange(8).repeat_interleave(10)  # 6 base classes, of which the inner benchmark has 4 as its base
+    train = torch.randint(0, 256, (80, 3, 4, 4), dtype=torch.uint8, generator=generator)
+
+    def numbers(train: Tensor, test: Tensor) -> list[tuple[tuple[float, ...], tuple[float, ...]]]:
+        names = [f"class {label}" for label in range(8)]
+        outer = split("made", names, train, labels, range(80), test, labels, base_classes=6, ways=[2], shots=[5])
+        return [(each.mean, each.std) for each in (outer, validation_benchmark(outer))]
+
+    expected = numbers(train, train)
+    assert numbers(train, 255 - train) == expected
+    # a later class's image, a later class's of the inner benchmark, one that it holds out, one that both train on
+    for row, changes in {60: [False, False], 50: [True, False], 9: [True, False], 0: [True, True]}.items():
+        other = train.clone()
+        other[row] = 255
+        assert [new != old for new, old in zip(numbers(other, train), expected, strict=True)] == changes

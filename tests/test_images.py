@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fscil.errors import UserError
-from fscil.images import Source, StreamedImages, contents, prefetch, subset
+from fscil.images import Source, StreamedImages, contents, mean_and_deviation, prefetch, subset
 from fscil.reading import Reading
 
 N, SIZE = 40, 4
@@ -147,6 +147,44 @@ def test_processes_of_one_machine_divide_its_cores_to_read(
     monkeypatch.setattr("os.cpu_count", lambda: cores)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", str(processes))
     assert len(Reading(Reads().read, list(range(N)), SIZE).threads) == threads
+
+
+def by_numpy(images: Tensor) -> tuple[list[float], list[float]]:
+    pixels = images.numpy().astype(np.float64) / 255
+    return pixels.mean((0, 2, 3)).tolist(), pixels.std((0, 2, 3)).tolist()
+
+
+def test_mean_and_deviation_are_those_of_every_pixel() -> None:
+    large = torch.randint(0, 200, (700, 3, 5, 7), dtype=torch.uint8, generator=torch.Generator().manual_seed(5))
+    large[:, 1] //= 3
+    for images in (large, RESIDENT):
+        found, expected = mean_and_deviation(images), by_numpy(images)
+        assert found[0] == pytest.approx(expected[0], rel=1e-13)
+        assert found[1] == pytest.approx(expected[1], rel=1e-13)
+    assert mean_and_deviation(large.flip(0)) == mean_and_deviation(large)  # the order leaves no trace in the last digit
+
+
+def test_mean_and_deviation_read_streamed_images_once() -> None:
+    reads = Reads()
+    assert mean_and_deviation(reads.images) == mean_and_deviation(RESIDENT)
+    assert reads.counted == dict.fromkeys(range(N), 1)
+
+
+def test_of_very_many_images_evenly_spaced_ones_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fscil.images.MEASURED", 12)
+    reads = Reads()
+    found = mean_and_deviation(reads.images)
+    assert found == mean_and_deviation(RESIDENT)
+    assert sorted(reads.counted) == [0, 3, 6, 10, 13, 16, 20, 23, 26, 30, 33, 36]
+    assert found[0] == pytest.approx(by_numpy(RESIDENT[sorted(reads.counted)])[0])
+
+
+def test_a_channel_that_never_varies_can_still_be_divided_by() -> None:
+    images = torch.zeros(4, 3, 2, 2, dtype=torch.uint8)
+    images[:, 0], images[0, 1] = 51, 255
+    mean, deviation = mean_and_deviation(images)
+    assert mean == (0.2, 0.25, 0.0)
+    assert deviation == pytest.approx((1 / 255, np.sqrt(3) / 4, 1 / 255))
 
 
 def test_contents_tell_images_and_their_order_apart() -> None:

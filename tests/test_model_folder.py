@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 from rich.console import Console
 
 from fscil import runs
+from fscil.benchmark import Benchmark
 from fscil.config import Config, resolve
 from fscil.engine.checkpoint import load_tensors
 from fscil.model import ModelSpec
@@ -31,16 +33,16 @@ def facts(folder: Path) -> dict[str, Any]:
     return json.loads((folder / "model" / "config.json").read_text())
 
 
-def test_config_json_says_what_the_model_is_built_from(folder: Path) -> None:
+def test_config_json_says_what_the_model_is_built_from(folder: Path, tiny_benchmark: Callable[..., Benchmark]) -> None:
     tensors, about = load_tensors(folder / "model" / "model.safetensors")
     assert facts(folder)["format"] == about["format"] == FORMAT
-    spec = ModelSpec.from_json(facts(folder)["model"])
+    spec, benchmark = ModelSpec.from_json(facts(folder)["model"]), tiny_benchmark()
     assert spec == ModelSpec(
         encoder="resnet20",
         stored_size=8,
         input_size=8,
-        mean=(0.5, 0.5, 0.5),
-        std=(0.25, 0.25, 0.25),
+        mean=benchmark.mean,
+        std=benchmark.std,
         power=0.5,
         calibrator="cosine",
         calibrator_options={"scale": 16.0},

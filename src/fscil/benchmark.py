@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fscil.errors import UserError
-from fscil.images import Images, subset
+from fscil.images import Colour, Images, mean_and_deviation, subset
 
 Classes = tuple[int, ...]
 
@@ -45,8 +45,8 @@ class Benchmark:
     sessions: tuple[Session, ...]  # sessions[0] is the base
     test_images: Images  # uint8 [n, 3, height, width], of all classes
     test_labels: Tensor  # int64 [n]
-    mean: tuple[float, float, float]  # of the pixels in [0, 1], for normalisation
-    std: tuple[float, float, float]
+    mean: Colour  # of the base session's pixels in [0, 1], for normalisation
+    std: Colour
     split_checksum: str  # which item went where
     pool: Pool  # stays where it was loaded, whatever device the sessions are on
     warnings: tuple[str, ...] = ()
@@ -113,14 +113,13 @@ def split(
     ways: Sequence[int],
     shots: Sequence[int],
     trial: int = 1,
-    mean: tuple[float, float, float],
-    std: tuple[float, float, float],
     warnings: Sequence[str] = (),
 ) -> Benchmark:
     """Cut a labelled dataset into a base session with all its images and few-shot sessions of ways[i] classes each.
 
     Labels must number the classes in order of arrival; train_items names every training image (its row or file name)
-    and is what the split's checksum is computed from.
+    and is what the split's checksum is computed from. Images are normalised by the base session's pixels: those of
+    later classes and of the test set are not known yet when training starts.
     """
     needed = base_classes + sum(ways)
     if base_classes < 1 or needed > len(class_names):
@@ -150,6 +149,7 @@ def split(
         checksum(sorted(train_items[j] for j in of_base.tolist())),
     )
     sessions, split_checksum = draw_sessions(pool, sizes, trial)
+    mean, std = mean_and_deviation(base.images)
     used = test_labels < needed
     return Benchmark(
         name=name,
@@ -216,7 +216,5 @@ def validation_benchmark(benchmark: Benchmark, held_out_share: float = 0.2, tria
         ways=[way] * rounds,
         shots=[shot] * rounds,
         trial=trial,
-        mean=benchmark.mean,
-        std=benchmark.std,
         warnings=benchmark.warnings,
     )

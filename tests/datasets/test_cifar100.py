@@ -55,8 +55,9 @@ def test_real_data_gives_the_published_sessions(real_root: Path) -> None:
     assert benchmark.split_checksum == checksum(cifar100.SESSION_CHECKSUMS)
     assert benchmark.test_images.shape == (10_000, 3, 32, 32)
     assert (benchmark.class_names[0], benchmark.class_names[99]) == ("apple", "worm")
-    pixels = benchmark.sessions[0].images[::10].float() / 255
-    assert torch.allclose(pixels.mean((0, 2, 3)), torch.tensor(benchmark.mean), atol=0.02)
+    pixels = benchmark.sessions[0].images.double() / 255
+    assert benchmark.mean == pytest.approx(pixels.mean((0, 2, 3)).tolist(), rel=1e-12)
+    assert benchmark.std == pytest.approx(pixels.std((0, 2, 3), correction=0).tolist(), rel=1e-12)
     second = cifar100.load(Options(trial=2), real_root)
     assert second.split_checksum != benchmark.split_checksum
     assert torch.equal(second.sessions[0].labels, benchmark.sessions[0].labels)
@@ -76,6 +77,20 @@ def test_images_are_channels_rows_columns(fake_root: Path) -> None:
     assert int(image.sum()) == 10
     assert benchmark.test(0)[1].bincount().tolist() == [4] * 60
     benchmark.test_images[0] = 0  # a copy that can be written to
+
+
+def test_images_are_normalised_by_the_base_session(fake_root: Path) -> None:
+    folder, before = fake_root / "cifar-100-python", cifar100.load(Options(), fake_root)
+    pixels = before.sessions[0].images.numpy() / 255
+    assert before.mean == pytest.approx(pixels.mean((0, 2, 3)).tolist())
+    assert before.std[0] == pytest.approx(pixels[:, 0].std())  # green and blue hardly vary
+    train, test = part(2000), part(400)
+    train["data"][60::100] = 200  # a class of the first session
+    test["data"][:] = 100
+    dump(folder / "train", train)
+    dump(folder / "test", test)
+    after = cifar100.load(Options(), fake_root)
+    assert (after.mean, after.std) == (before.mean, before.std)
 
 
 def test_unofficial_files_are_used_with_a_warning(fake_root: Path) -> None:

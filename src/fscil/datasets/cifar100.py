@@ -28,7 +28,6 @@ OFFICIAL_MD5 = {
 }
 CLASSES, BASE_CLASSES, WAY, SHOT, SESSIONS = 100, 60, 5, 5, 8
 PER_CLASS = {"train": 500, "test": 100}
-MEAN, STD = (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)
 # Checksums of the session lists that the field has published; see benchmark.checksum for their canonical form.
 SESSION_CHECKSUMS = (
     "ed0bf0e825c3e040",
@@ -72,8 +71,6 @@ def load(options: Cifar100Options, root: Path | None) -> Benchmark:
         ways=[WAY] * SESSIONS,
         shots=[SHOT] * SESSIONS,
         trial=options.trial,
-        mean=MEAN,
-        std=STD,
         warnings=warnings,
     )
 

@@ -15,7 +15,6 @@ from fscil.settings import setting
 
 SIZE = 32
 BASE_CLASSES, WAYS, SHOTS = 4, [2, 2, 2], [5, 5, 5]
-MEAN, STD = (0.305, 0.305, 0.305), (0.325, 0.325, 0.325)  # of all 1797 enlarged pictures
 
 
 @dataclass(frozen=True)
@@ -56,8 +55,6 @@ def load(options: DigitsOptions, root: Path | None = None) -> Benchmark:
         ways=WAYS,
         shots=SHOTS,
         trial=options.trial,
-        mean=MEAN,
-        std=STD,
     )
 
 

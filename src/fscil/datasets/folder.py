@@ -20,7 +20,6 @@ from fscil.images import subset
 from fscil.settings import setting
 
 BASE_SHARE = 0.6
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet
 
 
 @dataclass(frozen=True)
@@ -66,8 +65,6 @@ def load(options: FolderOptions, root: Path | None = None) -> Benchmark:
         ways=ways,
         shots=shots,
         trial=options.trial,
-        mean=MEAN,
-        std=STD,
         warnings=_left_out(sorted({item.class_name for item in items} - set(used))),
     )
     return replace(benchmark, title=path.absolute().name)

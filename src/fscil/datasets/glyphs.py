@@ -29,7 +29,6 @@ CHARACTERS = {
 BASE_CLASSES, WAY, SHOT, SESSIONS = 60, 5, 5, 8
 ORDER_SEED = 2024  # of the classes' order of arrival, which mixes the scripts
 IMAGE_SEED = 100_000
-MEAN, STD = (0.5, 0.5, 0.5), (0.34, 0.34, 0.34)
 
 
 @dataclass(frozen=True)
@@ -63,8 +62,6 @@ def load(options: GlyphsOptions, root: Path | None = None) -> Benchmark:
         ways=[WAY] * SESSIONS,
         shots=[SHOT] * SESSIONS,
         trial=options.trial,
-        mean=MEAN,
-        std=STD,
     )
 
 
