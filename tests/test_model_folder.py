@@ -10,12 +10,13 @@ import pytest
 import torch
 from rich.console import Console
 
-from fscil import runs
+from fscil import model_folder, runs
 from fscil.benchmark import Benchmark
 from fscil.config import Config, resolve
 from fscil.engine.checkpoint import load_tensors
 from fscil.model import ModelSpec
 from fscil.model_folder import FORMAT
+from fscil.results import read_result
 
 
 @pytest.fixture
@@ -75,6 +76,19 @@ def test_the_card_is_filled_from_the_run(folder: Path) -> None:
     assert "images kept" not in card  # this method has no memory
     assert result["config_hash"] in card
     assert "`fscil run decoupled-cosine tiny power=0.5 --seed 3`" in card
+
+
+def test_the_card_claims_no_more_than_the_run_knows(folder: Path, config: Config) -> None:
+    card = (folder / "model" / "README.md").read_text().replace("\n", " ")
+    assert "Training ended with its last step, and the run used its test images only to measure the model." in card
+    assert "settings are the defaults of `decoupled-cosine` on `tiny`, except for `power=0.5`. How they were" in card
+    assert "whether test images had a part in that, a run cannot know" in card
+    assert "Note:" not in card
+    spec, result = ModelSpec.from_json(facts(folder)["model"]), read_result(folder / "result.json")
+    plain = dataclasses.replace(result, changed=[], note="for speed, training is short")
+    card = model_folder.card(config, plain, spec)
+    assert "`decoupled-cosine` on `tiny`. How" in card
+    assert "\nNote: for speed, training is short.\n" in card
 
 
 def test_nothing_is_pickled(folder: Path) -> None:

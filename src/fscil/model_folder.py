@@ -88,6 +88,8 @@ def read_facts(path: Path) -> dict[str, Any]:
 
 def card(config: Config, result: Result, spec: ModelSpec) -> str:
     harmonic = "none" if result.harmonic_mean is None else f"{result.harmonic_mean:.2f}"
+    changed = f", except for {', '.join(f'`{each}`' for each in result.changed)}" if result.changed else ""
+    note = f"\nNote: {result.note}.\n" if result.note else ""
     memory = "" if result.memory == "none" else f"| images kept | {result.exemplars} (memory {result.memory}) |\n"
     return f"""---
 library_name: fscil
@@ -108,8 +110,11 @@ model.predict("photo.jpg")
 {markdown_table([result])}
 
 Last session {result.last:.2f} %, average {result.average:.2f} %, harmonic mean of base and new classes {harmonic}.
-Nothing was selected on test data. {result.note}
 
+Training ended with its last step, and the run used its test images only to measure the model. The settings are the
+defaults of `{config.preset}` on `{config.benchmark}`{changed}. How they were chosen, and whether test images had a part
+in that, a run cannot know.
+{note}
 | | |
 |---|---|
 | encoder | {spec.encoder}, weights {spec.weights} |
