@@ -194,7 +194,7 @@ def summarise_run(
     sizes = [len(session.classes) for session in benchmark.sessions]
     summaries = {trial: summarise(labels, rows.numpy(), sizes) for trial, rows in predictions.items()}
     trials: list[Trial] = [
-        {"trial": trial, "accuracy": summary["accuracy"], "harmonic_mean": summary["harmonic_mean"]}
+        {"trial": trial, "accuracy": summary["accuracy"], "harmonic_mean": summary["harmonic_mean"], "area": None}
         for trial, summary in summaries.items()
         if trial > 0
     ]
