@@ -8,7 +8,7 @@ from fscil.labels import Labels, runs_in_words
 from fscil.margins import new_at_base_accuracy
 from fscil.report.figures import inline_svg
 from fscil.report.margin_curve import margin_figure
-from fscil.report.markup import Markup, join, picture, table, tag
+from fscil.report.markup import Markup, join, table, tag
 from fscil.report.summary import run_of
 from fscil.results import Result
 from fscil.tables import Value, mean_and_deviation, number
@@ -52,8 +52,12 @@ def margins(groups: Groups, named: Labels) -> Markup:
     return join(
         [
             tag("h3", "Base against new classes, for every margin"),
-            tag("p", READING),
-            picture(svg, f"{caption} Grey: equal harmonic mean (HM)."),
+            tag(
+                "figure",
+                tag("p", READING),
+                Markup(svg),
+                tag("figcaption", f"{caption} Grey: equal harmonic mean (HM)."),
+            ),
             measures_table(groups, named),
         ]
     )
