@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.numpy import save_file
 
 from fscil import margins, metrics
 from fscil.errors import UserError
@@ -220,6 +222,14 @@ def random_scores(seed: int, n: int = 4000, favour: float = 1.0) -> Scores:
         [np.full(n, -np.inf), np.zeros(n)],
         [2, 2],
     )
+
+
+def test_a_folder_without_scores_is_one_clear_line(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"predictions\.safetensors has no scores .*run it again"):
+        margins.read_scores(tmp_path, [2, 2])
+    save_file({"labels": np.array(LABELS)}, tmp_path / "predictions.safetensors")  # as earlier versions wrote it
+    with pytest.raises(UserError, match="has no scores of base and new classes"):
+        margins.read_scores(tmp_path, [2, 2])
 
 
 def test_a_long_curve_is_thinned_to_101_points_that_keep_its_area() -> None:

@@ -11,10 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypedDict
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load_file
 
 from fscil import metrics
 from fscil.errors import UserError
@@ -91,6 +94,19 @@ def check_best(best: Ints, score: Floats, present: NDArray[np.bool_], first: int
         raise UserError(f"best classes of session {session} must lie in {first} .. {end - 1}")
     if (best[~present] != -1).any() or (score[~present] != -np.inf).any():
         raise UserError(f"best classes of session {session} must be -1, and their scores -inf, where there are none")
+
+
+def read_scores(folder: Path, classes_per_session: Sequence[int]) -> Scores:
+    """The scores that a run left in its folder."""
+    path = Path(folder) / "predictions.safetensors"
+    try:
+        kept = load_file(path)
+        return scores_from(
+            kept["labels"], kept["best_base_class"], kept["best_new_class"], kept["best_base_score"],
+            kept["best_new_score"], classes_per_session,
+        )  # fmt: skip
+    except (OSError, SafetensorError, KeyError) as error:
+        raise UserError(f"{path} has no scores of base and new classes ({error}); run it again") from error
 
 
 def predictions_at(scores: Scores, margin: float) -> Ints:
