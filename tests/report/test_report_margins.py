@@ -167,19 +167,26 @@ def test_the_table_has_every_measure(make_result: MakeResult) -> None:
     assert "equal base" not in words  # there are no class means to compare with
 
 
-def test_new_accuracy_is_read_off_at_the_base_accuracy_of_class_means_without_a_margin(make_result: MakeResult) -> None:
-    def of(method: str, seed: int, curve: list[list[float]], base: float) -> Result:
-        made = make_result(seed=seed, method=method, preset=method, margin=0.3)
-        assert made.margin_zero
-        return replace(made, curve=curve, margin_zero={**made.margin_zero, "base": base})
+def with_base_at_zero(make_result: MakeResult, method: str, seed: int, curve: list[list[float]], base: float) -> Result:
+    made = make_result(seed=seed, method=method, preset=method, margin=0.3)
+    assert made.margin_zero
+    return replace(made, curve=curve, margin_zero={**made.margin_zero, "base": base})
 
-    means = [of("decoupled-cosine", 1, FLAT, base=40.0), of("decoupled-cosine", 2, FLAT, base=60.0)]
-    words = section_of(report([of("limit", 1, STEEP, base=70.0), of("limit", 2, STEEP, base=70.0), *means]))
-    row, _, other = words.partition(" decoupled-cosine 2 seeds, margin 0.3 ")
-    assert row.endswith(" 55.00 ±7.07")  # 60 and 50: seed by seed
+
+def test_new_accuracy_is_read_off_at_the_base_accuracy_of_class_means_without_a_margin(make_result: MakeResult) -> None:
+    means = [with_base_at_zero(make_result, "decoupled-cosine", seed, FLAT, base) for seed, base in [(1, 40), (2, 60)]]
+    ours = [with_base_at_zero(make_result, "limit", seed, STEEP, 70) for seed in (1, 2, 3)]
+    row, _, other = section_of(report([*ours, *means])).partition(" decoupled-cosine 2 seeds, margin 0.3 ")
+    assert row.endswith(" 55.00 ±7.07")  # 60 and 50, seed by seed; class means have no third
     assert " 25.00 ±7.07 In percent." in other  # 30 and 20
-    alone = section_of(report([of("limit", 3, STEEP, base=70.0), *means]))
-    assert re.search(r"limit seed 3, margin 0.3 [\d. ]*– decoupled-cosine", alone)  # no class means of that seed
+    assert re.search(r"limit seed 3, margin 0.3 [\d. ]*– decoupled-cosine", section_of(report([ours[2], *means])))
+
+
+def test_new_accuracy_out_of_reach_in_one_seed_has_no_mean(make_result: MakeResult) -> None:
+    means = [with_base_at_zero(make_result, "decoupled-cosine", seed, STEEP, base) for seed, base in [(1, 40), (2, 70)]]
+    ours = [with_base_at_zero(make_result, "limit", seed, FLAT, 50) for seed in (1, 2)]  # ends at 60
+    row, _, _ = section_of(report([*ours, *means])).partition(" decoupled-cosine 2 seeds")
+    assert row.endswith(" –")
 
 
 def test_the_margin_is_named_where_there_is_one(make_result: MakeResult) -> None:

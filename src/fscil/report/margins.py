@@ -72,25 +72,30 @@ def measures_table(groups: Groups, named: Labels) -> Markup:
         name = named.each[groups.index(yardstick)].text
         said += (
             f" New at equal base: accuracy on new classes with the margin that gives the accuracy on base classes that "
-            f"class means ({name}) have with margin 0; – if that is out of reach."
+            f"class means ({name}) of the same seed have with margin 0; – if that is out of reach."
         )
     rows = []
     for group, label in zip(groups, named.each, strict=True):
         if group:
-            values = [[*(getattr(r, key) for key in MEASURES), new_at_equal_base(r, yardstick)] for r in group]
-            cells = [measure_cell(*both) for both in zip(*mean_and_deviation(values), strict=True)]
+            columns = [[getattr(result, key) for result in group] for key in MEASURES]
+            cells = [*map(measure_cell, columns), measure_cell(new_at_equal_base(group, yardstick))]
             rows.append([join([label.text, tag("small", runs_and_margin(group))]), *cells[: len(heads)]])
     return join([table(["", *heads], rows, "numbers stack roomy"), tag("p", said, class_="soft")])
 
 
-def new_at_equal_base(result: Result, yardstick: Sequence[Result]) -> Value:
-    """With the margin that gives the base accuracy of the yardstick's run of the same seed without a margin."""
-    base = next((r.margin_zero["base"] for r in yardstick if r.margin_zero and run_of(r) == run_of(result)), None)
-    return None if base is None else new_at_base_accuracy(result.curve, base)
+def new_at_equal_base(group: Sequence[Result], yardstick: Sequence[Result]) -> list[Value]:
+    """Of every run that the yardstick shares: with the margin that gives the yardstick's base accuracy at margin 0."""
+    bases = {run_of(result): result.margin_zero["base"] for result in yardstick if result.margin_zero}
+    pairs = [(result.curve, bases.get(run_of(result))) for result in group]
+    return [new_at_base_accuracy(curve, base) for curve, base in pairs if base is not None]
 
 
-def measure_cell(value: Value, deviation: Value) -> Markup:
-    return join([number(value), tag("small", f"±{deviation:.2f}") if deviation is not None else Markup()])
+def measure_cell(values: Sequence[Value]) -> Markup:
+    """Mean and standard deviation; a run without a value would bias the mean of the others, so that there is none."""
+    if not values or None in values:
+        return Markup("–")
+    (mean,), (deviation,) = mean_and_deviation([[value] for value in values])
+    return join([number(mean), tag("small", f"±{deviation:.2f}") if deviation is not None else Markup()])
 
 
 def runs_and_margin(group: Sequence[Result]) -> str:
