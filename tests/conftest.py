@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 
 from cli_call import Fscil, caller
-from fscil import datasets, metrics
+from fscil import datasets, margins, metrics
 from fscil.benchmark import Benchmark, split
 from fscil.config import config_hash
 from fscil.datasets import Dataset
@@ -122,6 +122,27 @@ def photo_folder(tmp_path: Path) -> Callable[..., Path]:
     return build
 
 
+def scores_behind(
+    labels: np.ndarray, predictions: np.ndarray, classes_per_session: tuple[int, ...], margin: float, seed: int
+) -> margins.Scores:
+    """Scores that give these predictions with this margin; an image's other best class is right now and then, too."""
+    rng = np.random.default_rng([seed, 1])
+    base, seen = classes_per_session[0], np.cumsum(classes_per_session)[:, None]
+    judged, new_exists = predictions >= 0, (predictions >= 0) & (seen > base)
+    other_base = np.where(rng.random(labels.shape) < 0.8, labels, 0) % base
+    other_new = base + (labels - base) % np.maximum(seen - base, 1)
+    to_base = predictions < base
+    distance = rng.exponential(1.0, predictions.shape).astype(np.float32) + 2**-9
+    return margins.scores_from(
+        labels,
+        np.where(judged, np.where(to_base, predictions, other_base), -1),
+        np.where(new_exists, np.where(to_base, other_new, predictions), -1),
+        np.where(judged, margin + np.where(to_base, distance, -distance), -np.inf),
+        np.where(new_exists, 0.0, -np.inf),
+        classes_per_session,
+    )
+
+
 @pytest.fixture
 def make_result() -> Callable[..., Result]:
     """Builds a Result with sound, self-consistent numbers; fields can be overridden by name.
@@ -129,7 +150,9 @@ def make_result() -> Callable[..., Result]:
     `classes_per_session` decides the stream; images per class and the share of right answers are small and fixed.
     """
 
-    def build(classes_per_session: tuple[int, ...] = (6, 2, 2), seed: int = 1, **fields: Any) -> Result:
+    def build(
+        classes_per_session: tuple[int, ...] = (6, 2, 2), seed: int = 1, margin: float = 0.0, **fields: Any
+    ) -> Result:
         classes, seen = sum(classes_per_session), np.cumsum(classes_per_session)
         rng = np.random.default_rng(seed)
         labels = np.repeat(np.arange(classes), 10)
@@ -138,9 +161,11 @@ def make_result() -> Callable[..., Result]:
             here = labels < count
             guesses = rng.integers(0, count, here.sum())
             predictions[i, here] = np.where(rng.random(here.sum()) < 0.7, labels[here], guesses)
+        scores = scores_behind(labels, predictions, classes_per_session, margin, seed)
         config = {"method": fields.get("method", "limit"), "preset": fields.get("preset", "limit"), "seed": seed}
         result = Result(
             **metrics.summarise(labels, predictions, classes_per_session),
+            **margins.measures(scores, margin),
             method="limit",
             preset="limit",
             benchmark="glyphs",

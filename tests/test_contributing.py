@@ -43,7 +43,7 @@ def test_it_runs_where_it_is_installed(python: Path, tmp_path: Path) -> None:
     """Trains, keeps exemplars, reports like a built-in method, and its model is loaded in another process."""
     words = ["epochs=2" if word.startswith("epochs=") else word for word in example.command()]
     fscil = [str(python.parent / "python"), "-m", "fscil"]
-    arguments = [*words, "session_epochs=2", "trials=1", "--out", "run"]
+    arguments = [*words, "session_epochs=2", "trials=1", "base_margin=0.3", "--out", "run"]
     done = subprocess.run([*fscil, *arguments], env=example.settings(), cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "replay" in done.stdout
@@ -51,6 +51,7 @@ def test_it_runs_where_it_is_installed(python: Path, tmp_path: Path) -> None:
     assert (settings["encoder"], settings["memory"], settings["flip"]) == ("tiny", "3/class", False)
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     assert (result["memory"], result["exemplars"]) == ("3/class", 3 * 10)
+    assert (result["margin"], len(result["curve"]) > 2) == (0.3, True)
     assert result["trials"][0]["accuracy"] == result["accuracy"]  # the first draw is the standard one: memory restored
 
     check = (

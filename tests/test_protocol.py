@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from fscil import methods
+from fscil.answers import Answers
 from fscil.benchmark import Benchmark
 from fscil.encoders import Encoder
 from fscil.engine import Engine
@@ -30,8 +31,12 @@ def learned(name: str, benchmark: Benchmark) -> Method:
     return method
 
 
-def nothing(session: int, predictions: Tensor) -> None:
+def nothing(session: int, found: object) -> None:
     pass
+
+
+def same(a: Answers, b: Answers) -> bool:
+    return all(torch.equal(rows, b.tensors()[name]) for name, rows in a.tensors().items())
 
 
 every_method = pytest.mark.parametrize("name", methods.names())
@@ -42,7 +47,7 @@ def test_every_session_is_tested_on_all_classes_seen_so_far(
     tiny_benchmark: Callable[..., Benchmark], name: str
 ) -> None:
     benchmark = tiny_benchmark(ways=(2, 1, 2), shots=(2, 3, 1))
-    predictions = run_sessions(learned(name, benchmark), benchmark, nothing)
+    predictions = run_sessions(learned(name, benchmark), benchmark, nothing).predictions
     assert predictions.shape == (4, len(benchmark.test_labels))
     by_hand = learned(name, benchmark)
     for i, session in enumerate(benchmark.sessions):
@@ -58,13 +63,13 @@ def test_every_session_is_tested_on_all_classes_seen_so_far(
 
 @every_method
 def test_sessions_are_reported_as_they_happen(tiny_benchmark: Callable[..., Benchmark], name: str) -> None:
-    """run_sessions reports all predictions so far, run_protocol only those of the session."""
+    """run_sessions reports all answers so far, run_protocol only the session's predictions."""
     benchmark = tiny_benchmark()
     told: list[tuple[int, Tensor]] = []
     rows: list[tuple[str, int, Tensor]] = []
     predictions = run_sessions(
-        learned(name, benchmark), benchmark, lambda i, all_so_far: told.append((i, all_so_far.clone()))
-    )
+        learned(name, benchmark), benchmark, lambda i, so_far: told.append((i, so_far.predictions.clone()))
+    ).predictions
     assert [i for i, _ in told] == [0, 1, 2]
     for i, so_far in told:
         assert torch.equal(so_far[: i + 1], predictions[: i + 1])
@@ -73,7 +78,7 @@ def test_sessions_are_reported_as_they_happen(tiny_benchmark: Callable[..., Benc
     method = learned(name, benchmark)
     found = run_protocol(method, benchmark, 1, lambda i, row: rows.append((method.engine.scope, i, row.clone())))
     assert [(scope, i) for scope, i, _ in rows] == [(scope, i) for scope in ("trial-1-", "") for i in range(3)]
-    assert all(torch.equal(found[1 if scope else 0][i], row) for scope, i, row in rows)
+    assert all(torch.equal(found[1 if scope else 0].predictions[i], row) for scope, i, row in rows)
 
 
 @every_method
@@ -82,10 +87,12 @@ def test_sessions_that_are_done_are_not_done_again(tiny_benchmark: Callable[...,
     expected = run_sessions(learned(name, benchmark), benchmark, nothing)
     method, told = learned(name, benchmark), list[int]()
     method.learn_session(benchmark.sessions[1])
-    done = torch.where(torch.arange(3)[:, None] < 2, expected, -1)
-    found = run_sessions(method, benchmark, lambda i, _: told.append(i), first=2, predictions=done)
+    done = {name: rows.clone() for name, rows in expected.tensors().items()}
+    for name, rows in Answers.none_yet(3, len(benchmark.test_labels)).tensors().items():
+        done[name][2] = rows[2]
+    found = run_sessions(method, benchmark, lambda i, _: told.append(i), first=2, answers=Answers.from_tensors(done))
     assert told == [2]
-    assert torch.equal(found, expected)
+    assert same(found, expected)
 
 
 @every_method
@@ -95,9 +102,9 @@ def test_all_draws_start_from_the_same_base_model(tiny_benchmark: Callable[..., 
     method, alone = learned(name, standard), learned(name, standard)
     found = run_protocol(method, standard, 3, nothing)
     assert list(found) == [1, 2, 3, 0]
-    assert torch.equal(found[0], run_sessions(alone, standard, nothing))
-    assert torch.equal(found[1], found[0])
-    assert torch.equal(found[3], run_sessions(learned(name, standard), tiny_benchmark(trial=3), nothing))
+    assert same(found[0], run_sessions(alone, standard, nothing))
+    assert same(found[1], found[0])
+    assert same(found[3], run_sessions(learned(name, standard), tiny_benchmark(trial=3), nothing))
     after, expected = method.state(), alone.state()
     assert expected.keys() == after.keys()
     assert all(torch.equal(expected[key], after[key]) for key in expected)

@@ -15,9 +15,19 @@ import pytest
 import fscil
 from fscil.config import config_hash
 from fscil.errors import UserError
+from fscil.margins import Measures
 from fscil.results import Result, paired_difference, read_result, write_result
 
 MakeResult = Callable[..., Result]
+ZERO = {
+    "accuracy": [9.0, 8.0, 7.0],
+    "last": 7.0,
+    "pd": 2.0,
+    "average": 8.0,
+    "base": 1.0,
+    "new": 1.0,
+    "harmonic_mean": 1,
+}
 COMMITTED = Path(__file__).parents[1] / "results"
 
 
@@ -35,7 +45,7 @@ def rewrite(tmp_path: Path, make_result: MakeResult) -> Callable[..., Path]:
 
 
 def test_what_is_written_is_read_back(tmp_path: Path, make_result: MakeResult) -> None:
-    trials = [{"trial": 2, "accuracy": [70.0, 60.0, 50.0], "harmonic_mean": None}]
+    trials = [{"trial": 2, "accuracy": [70.0, 60.0, 50.0], "harmonic_mean": None, "area": 31.5}]
     result = make_result(class_names=['<script>"', "Käfer", "\ud800", *"abcdefg"], trials=trials)
     write_result(result, tmp_path / "result.json")
     assert read_result(tmp_path / "result.json") == result
@@ -56,7 +66,7 @@ def test_fields_with_a_default_may_be_missing_and_unknown_ones_are_ignored(rewri
 
 
 def test_a_file_of_a_newer_version_is_refused_in_one_line(rewrite: Callable[..., Path]) -> None:
-    for version in (3, "2.1", None):
+    for version in (4, "2.1", None):
         with pytest.raises(UserError, match=f"version {version}.*update fscil") as caught:
             read_result(rewrite(version=version))
         assert "\n" not in str(caught.value)
@@ -76,8 +86,16 @@ def test_what_was_changed_in_a_run_of_version_1_stands_in_its_command(
 ) -> None:
     old = rewrite(drop=("version", "changed", "memory", "title"), command=command)
     assert read_result(old).changed == changed
-    assert read_result(old).version == 2
+    assert read_result(old).version == 3
     assert read_result(rewrite(command=command, changed=["lr=7"])).changed == ["lr=7"]  # version 2 has it as a field
+
+
+def test_a_file_of_version_2_says_nothing_about_margins(rewrite: Callable[..., Path]) -> None:
+    measured = [*Measures.__annotations__]
+    trials = [{"trial": 1, "accuracy": [70.0, 60.0, 50.0], "harmonic_mean": None}]
+    result = read_result(rewrite(drop=tuple(measured), version=2, trials=trials))
+    assert [getattr(result, name) for name in measured if name != "curve"] == [None] * (len(measured) - 1)
+    assert (result.curve, result.trials[0]["area"]) == ([], None)
 
 
 def test_every_committed_result_can_be_read() -> None:
@@ -155,8 +173,20 @@ def test_a_missing_file_is_one_clear_line(tmp_path: Path) -> None:
         ("parameters", {"inference": 1}),
         ("seconds", {"pretrain": 3.0}),
         ("trials", [{"trial": 1, "accuracy": [1.0]}]),
-        ("trials", [{"trial": 1, "accuracy": [1.0, 2.0], "harmonic_mean": 3.0}]),
-        ("trials", [{"trial": 1, "accuracy": [1.0, 2.0, 3.0], "harmonic_mean": "3"}]),
+        ("trials", [{"trial": 1, "accuracy": [1.0, 2.0], "harmonic_mean": 3.0, "area": 3.0}]),
+        ("trials", [{"trial": 1, "accuracy": [1.0, 2.0, 3.0], "harmonic_mean": "3", "area": 3.0}]),
+        ("trials", [{"trial": 1, "accuracy": [1.0, 2.0, 3.0], "harmonic_mean": 3.0, "area": "3"}]),
+        ("margin", "0.4"),
+        ("area", [30.0]),
+        ("best_last", True),
+        ("new_to_base", "12"),
+        ("curve", None),
+        ("curve", [[0.0, 50.0]]),
+        ("curve", [[0.0, 50.0, None]]),
+        ("margin_zero", {}),
+        ("margin_zero", {**ZERO, "accuracy": [1.0]}),
+        ("margin_zero", {**ZERO, "last": None}),
+        ("margin_zero", {**ZERO, "new": "1"}),
         ("versions", {"torch": 2}),
     ],
 )

@@ -9,13 +9,15 @@ import torch
 from numpy.typing import NDArray
 from sklearn.metrics import accuracy_score, confusion_matrix
 
-from fscil import methods, runs
+import fscil
+from fscil import margins, methods, runs
 from fscil.benchmark import Benchmark, validation_benchmark
 from fscil.config import Config, read_config, resolve
 from fscil.datasets import decode
 from fscil.engine.checkpoint import load_tensors
 from fscil.errors import UserError
 from fscil.methods import encoder_cache
+from fscil.metrics import Headline
 from fscil.results import read_result
 from run_helpers import QUIET, Start, lines, where
 
@@ -50,6 +52,28 @@ def test_numbers_are_those_of_the_predictions(start: Start, tmp_path: Path, name
         assert result.accuracy[i] == pytest.approx(100 * accuracy_score(labels[here], predictions[i, here]))
     assert result.last == result.accuracy[-1]
     assert result.confusion == confusion_matrix(labels, predictions[-1], labels=range(7)).tolist()
+
+
+@pytest.mark.parametrize("name", methods.names())
+def test_every_method_obeys_the_margin(start: Start, tmp_path: Path, name: str) -> None:
+    """It changes the predictions, in the run and in the saved model, and nothing else."""
+    results = {margin: start(name, f"base_margin={margin}", folder=str(margin)) for margin in (0.0, 0.3, 1000.0)}
+    assert {margin: result.margin for margin, result in results.items()} == {margin: margin for margin in results}
+    without, lowered, all_new = results.values()
+    assert all_new.base == 0
+    assert (all_new.base_to_new, all_new.new_to_base) == (100, 0)
+    assert all_new.new == pytest.approx(all_new.new_among_new)
+    headline = {name: getattr(without, name) for name in Headline.__annotations__}
+    assert [result.margin_zero for result in results.values()] == [headline] * 3
+    assert lowered.area == pytest.approx(without.area)
+    assert lowered.new >= without.new
+    for margin, result in results.items():
+        folder = tmp_path / str(margin)
+        kept, _ = load_tensors(folder / "predictions.safetensors")
+        assert {rows.dtype for rows in kept.values()} == {torch.int32, torch.float32}
+        scores = margins.read_scores(folder, result.classes_per_session)
+        assert (margins.predictions_at(scores, margin) == kept["predictions"].numpy()).all()
+        assert fscil.load(folder / "model").model.base_margin == margin
 
 
 def test_parameters_are_counted(start: Start) -> None:
@@ -87,12 +111,12 @@ def test_trials_repeat_the_sessions_with_other_shots(start: Start, tmp_path: Pat
     result = start("limit", "trials=3")
     assert [trial["trial"] for trial in result.trials] == [1, 2, 3]
     assert result.trials[0]["accuracy"] == result.accuracy
-    assert result.trials[0]["harmonic_mean"] == result.harmonic_mean
+    assert (result.trials[0]["harmonic_mean"], result.trials[0]["area"]) == (result.harmonic_mean, result.area)
     assert all(trial["accuracy"][0] == result.accuracy[0] for trial in result.trials)  # one base model for all
     assert start("limit", folder="without").accuracy == result.accuracy
     third = start("limit", "trial=3", folder="third")
     assert third.trial == 3
-    assert third.accuracy == result.trials[2]["accuracy"]
+    assert (third.accuracy, third.area) == (result.trials[2]["accuracy"], result.trials[2]["area"])
     scopes = [line["scope"] for line in lines(tmp_path / "run") if line["stage"] == "session"]
     assert scopes == ["trial-1-"] * 3 + ["trial-2-"] * 3 + ["trial-3-"] * 3 + [""] * 3
 
@@ -179,4 +203,4 @@ def test_the_configuration_is_complete(tiny_dataset: str) -> None:
     config: Config = resolve("limit", tiny_dataset)
     assert set(config.settings) == set(vars(methods.get("limit").Settings()))
     assert set(config.options) == {"trial", "base", "images"}
-    assert set(config.run) == {"validation", "trials", "precision", "segment_mib"}
+    assert set(config.run) == {"validation", "base_margin", "trials", "precision", "segment_mib"}

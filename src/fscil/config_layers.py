@@ -29,6 +29,9 @@ class RunSettings:
         "classes: run on an inner benchmark of base classes, to choose settings without any test image",
         choices=("none", "classes"),
     )
+    base_margin: float = setting(
+        0.0, "subtracted from base classes' logits in favour of new classes, with any method", origin="the paper's"
+    )
     trials: int = setting(
         0, "repeat the few-shot sessions with shots drawn by seeds 1..E (the paper's other protocol has 30)", least=0
     )

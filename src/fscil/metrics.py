@@ -31,7 +31,9 @@ class PerClass(TypedDict):
     last: float | None
 
 
-class Summary(TypedDict):
+class Headline(TypedDict):
+    """The numbers that tables show: accuracy after every session, and what follows from it and the last session."""
+
     accuracy: list[float]
     last: float
     pd: float
@@ -39,6 +41,9 @@ class Summary(TypedDict):
     base: float | None
     new: float | None
     harmonic_mean: float | None
+
+
+class Summary(Headline):
     per_class: PerClass
     forgetting: list[float]
     confusion: list[list[int]]
@@ -47,11 +52,21 @@ class Summary(TypedDict):
 def summarise(labels: ArrayLike, predictions: ArrayLike, classes_per_session: Sequence[int]) -> Summary:
     """Every number of a result: the per-session curves, and the rest at the last session."""
     y, predicted = checked(labels, predictions, classes_per_session)
+    confusion = confusion_matrix(y, predicted[-1], sum(classes_per_session))
+    base, new, every = per_class_accuracy(confusion, classes_per_session[0])
+    return {
+        **headline(y, predicted, classes_per_session),
+        "per_class": PerClass(base=base, new=new, harmonic_mean=harmonic_mean(base, new), last=every),
+        "forgetting": forgetting(y, predicted, classes_per_session),
+        "confusion": confusion.tolist(),
+    }
+
+
+def headline(labels: ArrayLike, predictions: ArrayLike, classes_per_session: Sequence[int]) -> Headline:
+    y, predicted = checked(labels, predictions, classes_per_session)
     accuracy = session_accuracy(y, predicted, classes_per_session)
     base, new = base_and_new(y, predicted[-1], classes_per_session[0])
-    confusion = confusion_matrix(y, predicted[-1], sum(classes_per_session))
-    class_base, class_new, class_all = per_class_accuracy(confusion, classes_per_session[0])
-    return Summary(
+    return Headline(
         accuracy=accuracy,
         last=accuracy[-1],
         pd=performance_drop(accuracy),
@@ -59,11 +74,6 @@ def summarise(labels: ArrayLike, predictions: ArrayLike, classes_per_session: Se
         base=base,
         new=new,
         harmonic_mean=harmonic_mean(base, new),
-        per_class=PerClass(
-            base=class_base, new=class_new, harmonic_mean=harmonic_mean(class_base, class_new), last=class_all
-        ),
-        forgetting=forgetting(y, predicted, classes_per_session),
-        confusion=confusion.tolist(),
     )
 
 

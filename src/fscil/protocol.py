@@ -6,26 +6,25 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch import Tensor
 
+from fscil.answers import Answers
 from fscil.benchmark import Benchmark
 from fscil.errors import UserError
 from fscil.images import subset
 from fscil.methods import Method
 from fscil.model import ModelSpec
 
-OnSession = Callable[[int, Tensor], None]  # called after every session with its number and its predictions
+OnSession = Callable[[int, Tensor], None]  # called after every session with its number and its predictions [images]
 BASE, SESSIONS = "base", "sessions"  # checkpoints: after the base session, and after the last one learned
-PREDICTIONS = "predictions."
+ANSWERS = "answers."
 
 
-def run_protocol(method: Method, benchmark: Benchmark, trials: int, on_session: OnSession) -> dict[int, Tensor]:
+def run_protocol(method: Method, benchmark: Benchmark, trials: int, on_session: OnSession) -> dict[int, Answers]:
     """Learn and test all sessions: for trials 1 .. trials with their draws of the shots, then, as 0, the standard draw.
 
-    The base session must have been learned (learn_base). Predictions are labels [sessions, test images], -1 for images
-    of classes that had not arrived yet. All draws start from the same base model. What an interrupted run has finished
-    is not repeated.
+    The base session must have been learned (learn_base). All draws start from the same base model. What an interrupted
+    run has finished is not repeated.
     """
     engine = method.engine
     base = snapshot(method) if trials else None
@@ -40,14 +39,14 @@ def run_protocol(method: Method, benchmark: Benchmark, trials: int, on_session: 
         if trial != current and not at_base and base:
             method.load_state(*base)
         engine.scope, at_base = scope_of(trial), False
-        first, predictions = (done, found[trial]) if trial == current else (0, None)
+        first, answers = (done, found[trial]) if trial == current else (0, None)
 
-        def after_session(i: int, predictions: Tensor, trial: int = trial) -> None:
-            on_session(i, predictions[i])
+        def after_session(i: int, answers: Answers, trial: int = trial) -> None:
+            on_session(i, answers.predictions[i])
             if engine.checkpoint_due():
-                save_sessions(method, {**found, trial: predictions}, trial, i + 1)
+                save_sessions(method, {**found, trial: answers}, trial, i + 1)
 
-        found[trial] = run_sessions(method, drawn, after_session, embeddings, first, predictions)
+        found[trial] = run_sessions(method, drawn, after_session, embeddings, first, answers)
     engine.scope = ""
     return found
 
@@ -55,17 +54,17 @@ def run_protocol(method: Method, benchmark: Benchmark, trials: int, on_session: 
 def run_sessions(
     method: Method,
     benchmark: Benchmark,
-    after_session: OnSession,
+    after_session: Callable[[int, Answers], None],
     embeddings: Tensor | None = None,
     first: int = 0,
-    predictions: Tensor | None = None,
-) -> Tensor:
+    answers: Answers | None = None,
+) -> Answers:
     """Learn and test one session after another; the base session must have been learned.
 
     With a fixed encoder the embeddings of the test images serve all sessions. Sessions before `first` are already done.
     """
-    if predictions is None:
-        predictions = torch.full((len(benchmark.sessions), len(benchmark.test_labels)), -1)
+    if answers is None:
+        answers = Answers.none_yet(len(benchmark.sessions), len(benchmark.test_labels))
     for i, session in enumerate(benchmark.sessions):
         if i < first:
             continue
@@ -77,41 +76,48 @@ def run_sessions(
             logits = method.classify(embeddings[seen])
         else:
             logits = method.logits(subset(benchmark.test_images, seen))
-        predictions[i, seen.cpu()] = logits.argmax(1).cpu()
-        after_session(i, predictions)
-    return predictions
+        answers.add(i, seen.cpu(), logits, benchmark.seen(0), method.model.base_margin)
+        after_session(i, answers)
+    return answers
 
 
 # -- checkpoints -----------------------------------------------------------------------------------------------------
-def learn_base(method: Method, benchmark: Benchmark) -> None:
-    """Learn the base session, or load its checkpoint, which replaces the checkpoints of its stages."""
+def learn_base(method: Method, benchmark: Benchmark, base_margin: float) -> None:
+    """Learn the base session, or load its checkpoint, which replaces the checkpoints of its stages.
+
+    From here on the model subtracts the margin from its base classes' logits, whatever the method.
+    """
     held = method.engine.load_checkpoint(BASE)
     if held is not None:
         take_up(method, BASE, *held)
         return
     method.learn_base(benchmark.sessions[0])
+    method.model.base_margin = base_margin
     settle(method, benchmark.seen(0))
     method.engine.save_checkpoint(BASE, method.state(), facts(method))
     method.engine.drop_checkpoints(BASE)
 
 
-def save_sessions(method: Method, predictions: dict[int, Tensor], trial: int, done: int) -> None:
+def save_sessions(method: Method, found: dict[int, Answers], trial: int, done: int) -> None:
     """Save the state after `done` sessions of a trial; it replaces the checkpoints of the stages before it."""
-    kept = {f"{PREDICTIONS}{each}": rows for each, rows in predictions.items()}
+    kept = {f"{ANSWERS}{each}.{name}": rows for each, its in found.items() for name, rows in its.tensors().items()}
     about = {**facts(method), "trial": trial, "sessions_done": done}
     method.engine.save_checkpoint(SESSIONS, {**method.state(), **kept}, about)
     method.engine.drop_checkpoints(BASE, SESSIONS)
 
 
-def resume_sessions(method: Method) -> tuple[dict[int, Tensor], int | None, int]:
-    """Predictions by trial, the trial in progress (None: still in the base session), and its finished sessions."""
+def resume_sessions(method: Method) -> tuple[dict[int, Answers], int | None, int]:
+    """Answers by trial, the trial in progress (None: still in the base session), and its finished sessions."""
     held = method.engine.load_checkpoint(SESSIONS)
     if held is None:
         return {}, None, 0
     tensors, about = held
     try:
-        names = [name for name in tensors if name.startswith(PREDICTIONS)]
-        found = {int(name.removeprefix(PREDICTIONS)): tensors.pop(name) for name in names}
+        by_trial: dict[int, dict[str, Tensor]] = {}
+        for name in [name for name in tensors if name.startswith(ANSWERS)]:
+            trial, _, field = name.removeprefix(ANSWERS).partition(".")
+            by_trial.setdefault(int(trial), {})[field] = tensors.pop(name)
+        found = {trial: Answers.from_tensors(its) for trial, its in by_trial.items()}
         current, done = int(about["trial"]), int(about["sessions_done"])
     except (KeyError, ValueError) as error:
         raise not_ours(SESSIONS) from error
@@ -157,7 +163,7 @@ def scope_of(trial: int | None) -> str:
     return f"trial-{trial}-" if trial else ""
 
 
-def _is_done(line: dict[str, Any], found: dict[int, Tensor], current: str, done: int) -> bool:
+def _is_done(line: dict[str, Any], found: dict[int, Answers], current: str, done: int) -> bool:
     """Whether a session's line in the metrics belongs to work that will not be repeated."""
     if line.get("scope") == current:
         return line.get("segment", 0) < done

@@ -16,7 +16,8 @@ def malformed(values: Mapping[str, Any]) -> list[str]:
         "split_checksum",
         is_whole: "seed trial exemplars",
         is_number: "last pd average",
-        is_measure: "base new harmonic_mean",
+        is_measure: "base new harmonic_mean margin area base_among_base new_among_new best_harmonic_mean best_last "
+        "base_to_new new_to_base",
         is_flag: "captured",
         lambda v: every(v, is_text): "changed warnings class_names",
         lambda v: every(v, is_number) and len(v) == sessions > 0: "accuracy forgetting",
@@ -24,6 +25,8 @@ def malformed(values: Mapping[str, Any]) -> list[str]:
         lambda v: every(v, lambda row: every(row, is_count) and len(row) == classes) and len(v) == classes: "confusion",
         lambda v: isinstance(v, dict) and every([*v.values()], is_text): "versions",
         lambda v: has(v, is_measure, "base", "new", "harmonic_mean", "last"): "per_class",
+        lambda v: v is None or (is_headline(v) and len(v["accuracy"]) == sessions): "margin_zero",
+        lambda v: every(v, lambda point: every(point, is_number) and len(point) == 3): "curve",
         lambda v: has(v, is_whole, "inference", "training_only"): "parameters",
         lambda v: isinstance(v, dict) and every([*v.values()], is_stage): "seconds",
         lambda v: every(v, is_trial) and all(len(t["accuracy"]) == sessions for t in v): "trials",
@@ -61,7 +64,16 @@ def is_stage(value: object) -> bool:
 
 
 def is_trial(value: object) -> bool:
-    return has(value, lambda v: every(v, is_number), "accuracy") and has(value, is_measure, "harmonic_mean")
+    return has(value, is_accuracy, "accuracy") and has(value, is_measure, "harmonic_mean", "area")
+
+
+def is_headline(value: object) -> bool:
+    numbers = has(value, is_number, "last", "pd", "average")
+    return numbers and has(value, is_accuracy, "accuracy") and has(value, is_measure, "base", "new", "harmonic_mean")
+
+
+def is_accuracy(value: object) -> bool:
+    return every(value, is_number)
 
 
 def has(value: object, sound: Check, *keys: str) -> bool:

@@ -14,7 +14,7 @@ from typing import Any, NoReturn, TypedDict
 
 from fscil.errors import UserError
 from fscil.files import write_atomically
-from fscil.metrics import PerClass
+from fscil.metrics import Headline, PerClass
 from fscil.result_checks import malformed
 from fscil.tables import markdown_table, session_table
 
@@ -30,7 +30,8 @@ __all__ = [
     "write_result",
 ]
 
-VERSION = 2  # of result.json; version 1 had no `version`, `changed`, `memory` and `title`
+# of result.json; version 1 had no `version`, `changed`, `memory` and `title`, version 2 nothing about margins
+VERSION = 3
 
 
 class StageTime(TypedDict):
@@ -49,6 +50,7 @@ class Trial(TypedDict):
     trial: int
     accuracy: list[float]
     harmonic_mean: float | None
+    area: float | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +74,17 @@ class Result:
     base: float | None  # these three at the last session, per sample
     new: float | None
     harmonic_mean: float | None
+    margin: float | None = None  # subtracted from base classes' logits in all numbers but those of margin_zero
+    margin_zero: Headline | None = None  # the numbers above without a margin
+    # What no margin changes, at the last session (see margins.py). Runs of versions 1 and 2 did not measure it.
+    area: float | None = None  # under the curve of new over base accuracy as the margin takes every value
+    base_among_base: float | None = None  # its ends: accuracy on base classes among these alone ...
+    new_among_new: float | None = None  # ... and on new classes among these alone
+    best_harmonic_mean: float | None = None  # on the curve, each at a margin of its own
+    best_last: float | None = None
+    curve: list[list[float]] = field(default_factory=list)  # up to 101 points: margin, base accuracy, new accuracy
+    base_to_new: float | None = None  # test images of base classes that were given a new class, at the run's margin
+    new_to_base: float | None = None
     per_class: PerClass
     forgetting: list[float]  # per session
     confusion: list[list[int]]  # last session; rows are the true class
@@ -118,6 +131,8 @@ def read_result(path: Path) -> Result:
         raise UserError(f"{path} has version {version}, but this fscil reads up to version {VERSION}; update fscil")
     if version == 1 and isinstance(values.get("command"), str):
         values["changed"] = settings_typed_in(values["command"])
+    if version < 3 and isinstance(values.get("trials"), list):
+        values["trials"] = [{"area": None, **trial} if isinstance(trial, dict) else trial for trial in values["trials"]]
     values = {**defaults(), **values}
     missing = [field.name for field in fields(Result) if field.name not in values]
     if missing:

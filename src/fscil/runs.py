@@ -17,7 +17,8 @@ from rich.console import Console
 from torch import Tensor
 
 import fscil
-from fscil import datasets, distributed, methods
+from fscil import datasets, distributed, margins, methods
+from fscil.answers import Answers
 from fscil.benchmark import Benchmark, digest, validation_benchmark
 from fscil.config import Config, read_config, to_toml
 from fscil.device import choose_device
@@ -149,12 +150,13 @@ def execute(config: Config, environment: RunEnvironment, console: Console) -> Re
     method = methods.get(config.method)(config.method_settings(), context)
     method.check_sessions(benchmark.sessions)
     method.memory.check_budget(len(benchmark.class_names))
-    found = learn_and_test(method, benchmark, run.trials)
+    found = learn_and_test(method, benchmark, run.trials, run.base_margin)
     result = summarise_run(config, environment, benchmark, method, found)
 
     def write() -> None:
-        kept = {"labels": benchmark.test_labels.to(torch.int32), "predictions": found[0].to(torch.int32)}
-        save_tensors(folder / "predictions.safetensors", kept, {"benchmark": benchmark.name})
+        kept = {"labels": benchmark.test_labels, **found[0].tensors()}
+        smaller = {name: each if each.is_floating_point() else each.to(torch.int32) for name, each in kept.items()}
+        save_tensors(folder / "predictions.safetensors", smaller, {"benchmark": benchmark.name})
         save_model(method.model, config, result, folder / "model")
         write_curve([result], folder / "curve.png")
         write_report([result], folder / "report.html")
@@ -167,8 +169,8 @@ def execute(config: Config, environment: RunEnvironment, console: Console) -> Re
     return result
 
 
-def learn_and_test(method: methods.Method, benchmark: Benchmark, trials: int) -> dict[int, Tensor]:
-    """Predictions of every trial and, as 0, of the standard draw; each session's accuracy is logged to the metrics."""
+def learn_and_test(method: methods.Method, benchmark: Benchmark, trials: int, base_margin: float) -> dict[int, Answers]:
+    """Answers in every trial and, as 0, in the standard draw; each session's accuracy is logged to the metrics."""
     engine, labels = method.engine, benchmark.test_labels.cpu()
 
     def on_session(i: int, predictions: Tensor) -> None:
@@ -176,7 +178,7 @@ def learn_and_test(method: methods.Method, benchmark: Benchmark, trials: int) ->
         accuracy = 100 * float((predictions == labels)[seen].float().mean())
         engine.log.write({"stage": "session", "segment": i, "scope": engine.scope, "accuracy": round(accuracy, 3)})
 
-    learn_base(method, benchmark)
+    learn_base(method, benchmark, base_margin)
     evaluation = time.perf_counter()
     found = run_protocol(method, benchmark, trials, on_session)
     engine.seconds["sessions"] = {"seconds": round(time.perf_counter() - evaluation, 3), "cached": False}
@@ -188,14 +190,20 @@ def summarise_run(
     environment: RunEnvironment,
     benchmark: Benchmark,
     method: methods.Method,
-    predictions: dict[int, Tensor],
+    found: dict[int, Answers],
 ) -> Result:
-    engine, labels = method.engine, benchmark.test_labels.cpu().numpy()
+    engine, labels, margin = method.engine, benchmark.test_labels.cpu(), config.run_settings().base_margin
     sizes = [len(session.classes) for session in benchmark.sessions]
-    summaries = {trial: summarise(labels, rows.numpy(), sizes) for trial, rows in predictions.items()}
+    summaries = {trial: summarise(labels, answers.predictions, sizes) for trial, answers in found.items()}
+    measured = {trial: margins.measures(answers.scores(labels, sizes), margin) for trial, answers in found.items()}
     trials: list[Trial] = [
-        {"trial": trial, "accuracy": summary["accuracy"], "harmonic_mean": summary["harmonic_mean"]}
-        for trial, summary in summaries.items()
+        {
+            "trial": trial,
+            "accuracy": summaries[trial]["accuracy"],
+            "harmonic_mean": summaries[trial]["harmonic_mean"],
+            "area": measured[trial]["area"],
+        }
+        for trial in found
         if trial > 0
     ]
     return Result(
@@ -208,6 +216,7 @@ def summarise_run(
         seed=config.seed,
         trial=int(config.options.get("trial", 1)),
         **summaries[0],
+        **measured[0],
         seconds=engine.seconds,
         captured=bool(engine.captured) and all(engine.captured),
         parameters={

@@ -18,7 +18,7 @@ from fscil.settings import make
 SHORT: dict[str, Any] = {
     "epochs": 1, "lr": 0.02, "batch": 16, "augmentation": "basic", "fake_phases": 2, "fake_way": 1, "fake_shot": 2,
     "fake_queries": 1, "meta_steps": 4, "meta_batch_steps": 2, "session_epochs": 2,
-    "power": 1.0, "mirror": False, "whiten": 0.0, "base_margin": 0.0,
+    "power": 1.0, "mirror": False, "whiten": 0.0,
     "encoder_lr": 2e-4, "calibrator_lr": 5e-3, "dropout": 0.5,
 }  # fmt: skip
 

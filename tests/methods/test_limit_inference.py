@@ -98,18 +98,6 @@ def test_logits_are_calibrated_one_query_at_a_time(make_method: MakeMethod, benc
         assert np.allclose(row.double().numpy(), expected, atol=1e-3)
 
 
-def test_base_margin_is_subtracted_from_base_logits_alone(make_method: MakeMethod, benchmark: Benchmark) -> None:
-    found = []
-    for margin in (0.0, 1.5):
-        method = make_method("limit", benchmark, base_margin=margin)
-        method.learn_base(benchmark.sessions[0])
-        method.learn_session(benchmark.sessions[1])
-        found.append(method.logits(benchmark.test_images))
-    without, with_margin = found
-    assert torch.equal(with_margin[:, :5], without[:, :5] - 1.5)
-    assert torch.equal(with_margin[:, 5:], without[:, 5:])
-
-
 def test_a_thousand_queries_are_answered_like_one(method: Method, benchmark: Benchmark) -> None:
     """Queries are processed in parts; the boundaries must not show."""
     embeddings = method.embed(benchmark.test_images).repeat(20, 1)

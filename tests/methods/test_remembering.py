@@ -94,7 +94,7 @@ def test_trials_start_with_the_memory_of_the_base_session(
     method = make_method(name, benchmark)
     method.learn_base(benchmark.sessions[0])
     found = run_protocol(method, benchmark, 2, nothing)
-    assert torch.equal(found[1], found[0])  # the first draw is the standard one
+    assert torch.equal(found[1].predictions, found[0].predictions)  # the first draw is the standard one
     assert len(method.memory) == exemplars
 
 
@@ -203,9 +203,10 @@ def test_nothing_stays_frozen_so_a_loaded_method_trains_what_a_living_one_does(
 ) -> None:
     benchmark = tiny_benchmark()
     method = make_method(name, benchmark)
-    learn_base(method, benchmark)
+    learn_base(method, benchmark, base_margin=0.5)
     assert all(parameter.requires_grad for parameter in method.model.parameters())
     assert not method.model.training
+    assert method.model.base_margin == 0.5
 
 
 def test_a_budget_that_is_too_small_is_refused_before_anything_is_trained(tiny_dataset: str, tmp_path: Path) -> None:

@@ -80,7 +80,6 @@ class LimitSettings(EmbeddingSettings, PretrainSettings):
     halve_every: int = setting(
         500, "iterations after which all learning rates are halved; 1000 in the paper, 0 for never", least=0
     )
-    base_margin: float = setting(0.4, "subtracted from base classes' logits in favour of new classes; 0 in the paper")
 
     @property
     def shape(self) -> TaskShape:
@@ -114,7 +113,6 @@ class Limit(PrototypeMethod):
         settings = self.settings
         self.model = model = pretrain(session, settings, self.context)
         model.rows.data = self.base_rows(model, session)
-        model.base_margin = settings.base_margin
         torch.manual_seed(seed_for(self.engine.seed, "calibrator"))
         model.set_calibrator(settings.calibrator, **settings.calibrator_options)
         self._meta_train(session)

@@ -45,7 +45,7 @@ def curve_figure(results: Sequence[Result], stands_alone: bool = False) -> Figur
                 name = f"paper: {row.method}, {row.augmentation}"
                 draw_line(axes, row.accuracy, name, figures.colour(position), dashed=True)
         start_at_zero_or_say_so(axes)
-        legend_below(figure)
+        figures.legend_below(figure)
     return figure
 
 
@@ -57,7 +57,7 @@ def forgetting_figure(results: Sequence[Result]) -> Figure:
         for position, (group, label) in enumerate(zip(groups, labels(groups).each, strict=True)):
             draw_band(axes, [r.forgetting for r in group], label.text, figures.colour(position))
         axes.axhline(0, color=figures.INK, linewidth=0.8)
-        legend_below(figure)
+        figures.legend_below(figure)
     return figure
 
 
@@ -85,11 +85,6 @@ def start_at_zero_or_say_so(axes: Axes) -> None:
     axes.set_ylim(bottom=bottom)
     if bottom:
         axes.set_ylabel(f"{axes.get_ylabel()}\nthe axis starts at {bottom}")
-
-
-def legend_below(figure: Figure) -> None:
-    _, names = figure.axes[0].get_legend_handles_labels()
-    figure.legend(loc="outside lower center", ncols=1 if max(map(len, names)) > 40 else 2, fontsize=8)
 
 
 def draw_band(axes: Axes, curves: Sequence[Sequence[float]], label: str, colour: str) -> None:

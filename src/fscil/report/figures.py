@@ -14,6 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 INK = "#20252b"  # text and axes; becomes the page's own text colour in inline SVG
+PAPER = "#fffffe"  # white; becomes the page's own background in inline SVG
 COLOURS = ("#3d7fc4", "#e2654f", "#2f9e68", "#b58a1b", "#8c62c9", "#2ba3b5", "#cf5b9b", "#7d8791")  # on white and black
 
 
@@ -51,6 +52,11 @@ def quiet_grid(axes: Axes) -> None:
     axes.set_axisbelow(True)
 
 
+def legend_below(figure: Figure) -> None:
+    _, names = figure.axes[0].get_legend_handles_labels()
+    figure.legend(loc="outside lower center", ncols=1 if max(map(len, names)) > 40 else 2, fontsize=8)
+
+
 def drawable(text: str) -> str:
     """The text without characters that no font has, since a folder may have any name."""
     return "".join(letter if letter.isprintable() else "?" for letter in text)
@@ -74,6 +80,5 @@ def inline_svg(figure: Figure, description: str) -> str:
     text = re.sub(r' (width|height)="[\d.]+pt"', "", text, count=2)
     width = figure.get_size_inches()[0] * PIXELS_PER_INCH
     label = description.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")
-    return text.replace("<svg", f'<svg role="img" aria-label="{label}" style="max-width:{width:.0f}px"', 1).replace(
-        INK, "currentColor"
-    )
+    text = text.replace(INK, "currentColor").replace(PAPER, "var(--page)")
+    return text.replace("<svg", f'<svg role="img" aria-label="{label}" style="max-width:{width:.0f}px"', 1)

@@ -13,6 +13,7 @@ from fscil.report.about import provenance, time_and_size, warnings_list
 from fscil.report.classes import classes
 from fscil.report.curve import curve_figure, forgetting_figure
 from fscil.report.figures import inline_svg
+from fscil.report.margins import margins
 from fscil.report.markup import Markup, beside, join, picture, tag
 from fscil.report.summary import base_and_new, differences, headlines, session_lines, tiles
 from fscil.results import Result
@@ -66,6 +67,7 @@ def section(title: str, results: list[Result]) -> Markup:
         curves(results) if any(len(result.accuracy) > 1 for result in results) else Markup(),
         tag("h3", "Old and new classes after the last session"),
         base_and_new(groups, named),
+        margins(groups, named),
         classes(groups, named),
         tag("h3", "Time and size"),
         time_and_size(groups, named),

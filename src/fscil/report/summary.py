@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import combinations
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain, combinations
+from operator import attrgetter
+from typing import Any
 
 from fscil.labels import Labels, runs_in_words
 from fscil.report.confusion import class_counts
@@ -21,6 +23,9 @@ from fscil.tables import (
 )
 
 Groups = list[list[Result]]
+Measure = Callable[[Result], float | None]
+
+WITHOUT_MARGIN = "both with margin 0"
 
 
 def headlines(groups: Groups, named: Labels) -> Markup:
@@ -65,7 +70,9 @@ def tiles(group: Sequence[Result]) -> Markup:
         difference, theirs = (gap.values[at], published.values[at]) if gap and published else (None, None)
         note = Markup()
         if difference is not None:
-            note = tag("span", signed(column, difference), f" against the paper's {number(theirs)}")
+            note = tag(
+                "span", signed(difference, is_gain(column, difference)), f" against the paper's {number(theirs)}"
+            )
         elif theirs is not None:
             note = tag("span", f"the paper, per class: {number(theirs)}")
         return tag("div", tag("span", name), tag("b", number(ours.values[at])), note, class_="tile")
@@ -74,34 +81,46 @@ def tiles(group: Sequence[Result]) -> Markup:
     return tag("div", *(tile(name, column) for name, column in tiled), class_="tiles")
 
 
-def signed(column: str, difference: float) -> Markup:
+def signed(difference: float, is_better: bool) -> Markup:
     """A difference, coloured by whether it favours the first."""
     if not round(difference, 2):
         return tag("span", number(difference, signed=True))
-    return tag("em", number(difference, signed=True), class_="gain" if is_gain(column, difference) else "loss")
+    return tag("em", number(difference, signed=True), class_="gain" if is_better else "loss")
 
 
 def differences(groups: Groups, named: Labels) -> Markup:
-    """Methods against each other, seed by seed."""
-    rows = []
+    """Methods against each other, seed by seed; also with margin 0, where one of the two has a margin."""
+    compared = {"last": "last session", "average": "average", "harmonic_mean": "HM"}
+    has_area = any(result.area is not None for group in groups for result in group)
+    rows: list[list[str]] = []
     for (a, label_a), (b, label_b) in combinations(zip(groups, named.each, strict=True), 2):
         shared = {run_of(r) for r in a} & {run_of(r) for r in b}
         if not shared:
             continue
         pair = [r for r in a if run_of(r) in shared], [r for r in b if run_of(r) in shared]
-        cells = [paired_cell(*pair, key) for key in ("last", "average", "harmonic_mean")]
         seeds = "1 seed" if len(shared) == 1 else f"{len(shared)} seeds"
+        cells = [paired_cell(*pair, attrgetter(key)) for key in (*compared, *(["area"] * has_area))]
         rows.append([join([f"{label_a.text} − {label_b.text}", tag("small", seeds)]), *cells])
+        if any(result.margin for result in chain(*pair)):
+            cells = [paired_cell(*pair, at_margin_zero(key)) for key in compared]
+            rows.append([WITHOUT_MARGIN, *cells, *([""] * has_area)])  # no margin changes the area
     if not rows:
         return Markup()
     said = "Mean difference over the seeds that both have, ± its standard error where there are several."
-    heads = ["", "last session", "average", "HM"]
-    parts = [
-        tag("h3", "Methods against each other"),
-        table(heads, rows, "numbers stack roomy"),
-        tag("p", said, class_="soft"),
-    ]
-    return join(parts)
+    if has_area:
+        said += " Area: under the curve of new over base accuracy for all margins."
+    heads = ["", *compared.values(), *(["area"] * has_area)]
+    kinds = ["difference" if row[0] == WITHOUT_MARGIN else "ours" for row in rows]
+    shown = table(heads, rows, "numbers stack roomy", kinds)
+    return join([tag("h3", "Methods against each other"), shown, tag("p", said, class_="soft")])
+
+
+def at_margin_zero(key: str) -> Measure:
+    def value(result: Result) -> float | None:
+        numbers: Mapping[str, Any] = result.margin_zero or {}
+        return numbers.get(key)
+
+    return value
 
 
 def run_of(result: Result) -> tuple[object, ...]:
@@ -109,11 +128,12 @@ def run_of(result: Result) -> tuple[object, ...]:
     return result.seed, result.trial, result.split_checksum, tuple(result.classes_per_session)
 
 
-def paired_cell(a: Sequence[Result], b: Sequence[Result], key: str) -> Markup:
-    if any(getattr(result, key) is None for result in (*a, *b)):
-        return Markup("–")  # no new class was tested
-    mean, error, n = paired_difference(a, b, key)
-    return join([signed(key, mean), *([f" ± {error:.2f}"] if n > 1 else [])])
+def paired_cell(a: Sequence[Result], b: Sequence[Result], measure: Measure) -> Markup:
+    """The mean difference of a measure of which more is better."""
+    if any(measure(result) is None for result in (*a, *b)):
+        return Markup("–")  # no new class was tested, or the file is older than the measure
+    mean, error, n = paired_difference(a, b, measure)
+    return join([signed(mean, is_better=mean > 0), *([f" ± {error:.2f}"] if n > 1 else [])])
 
 
 def session_lines(results: Sequence[Result]) -> Markup:
@@ -137,7 +157,7 @@ def heading(line: Line) -> Markup:
 def number_cell(line: Line, position: int, column: str) -> Markup:
     value, deviation = line.values[position], line.deviations[position]
     if line.kind == "difference" and value is not None:
-        return signed(column, value)
+        return signed(value, is_gain(column, value))
     return join([number(value), tag("small", f"±{deviation:.2f}") if deviation is not None else Markup()])
 
 
