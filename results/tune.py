@@ -6,8 +6,9 @@ python results/tune.py OUT --rows FILE --set epochs=100 batch=512
 Every row is `fscil run PRESET BENCHMARK validation=classes KEY=VALUE ...`: some base classes arrive as new ones and are
 tested on held-out training images, so no test image influences a decision. The rows file has one row's settings on
 each line; # begins a comment. The preset without changes is always the first row, and the others are compared with it.
---set holds for all rows. The tables are printed and written to OUT/tuning.md; the same command after an interruption
-continues where it stopped.
+--set holds for all rows. For every row the margin is chosen by the one rule that all presets follow (docs/protocol.md,
+"Numbers"). The tables are printed and written to OUT/tuning.md; the same command after an interruption continues where
+it stopped.
 """
 
 from __future__ import annotations
@@ -20,10 +21,15 @@ from pathlib import Path
 
 from rich.console import Console
 
-from fscil import grid, runs
+from fscil import grid, margins, runs
 from fscil.config import split_override
 from fscil.errors import UserError
 from fscil.files import write_atomically
+
+RULE = (
+    f"With the margin of highest harmonic mean that costs at most {margins.COST:g} points of the best last-session "
+    "accuracy of any margin"
+)
 
 
 def read_rows(text: str, preset: str, common: Sequence[str]) -> list[grid.Row]:
@@ -50,6 +56,20 @@ def seed_by_seed(groups: grid.Groups) -> list[list[str]]:
     return lines
 
 
+def chosen_margins(groups: grid.Groups) -> list[list[str]]:
+    """The margin that the rule chooses for every row, and the means over the seeds that it gives."""
+    lines = [["row", "margin", "last", "base", "new", "HM"]]
+    for name, results in groups.items():
+        scores = [margins.read_scores(Path(result.folder), result.classes_per_session) for result in results]
+        margin = margins.choose_margin(scores)
+        if margin is None:
+            raise UserError(f"{name}: without new classes there is no margin to choose")
+        found = [margins.headline_at(each, margin) for each in scores]
+        values = [[each["last"], each["base"], each["new"], each["harmonic_mean"]] for each in found]
+        lines.append([name, f"{margin:g}", *map(grid.mean_and_deviation, zip(*values, strict=True))])
+    return lines
+
+
 def tune(
     benchmark: str,
     rows: Sequence[grid.Row],
@@ -61,13 +81,18 @@ def tune(
     """Run all rows, print their means and write tuning.md."""
     jobs = grid.build_jobs(benchmark, rows, seeds, prefix=f"{benchmark}-validation")
     groups = grid.run_grid(jobs, environment, progress)
+    chosen = chosen_margins(groups)
     out.print(grid.terminal(grid.cells(groups)), crop=False)
+    out.print(f"\n{RULE}:")
+    out.print(grid.terminal(chosen), crop=False)
     common = " ".join(rows[0].settings)
     text = (
         f"`fscil run {rows[0].preset} {benchmark} {common} ...`, seeds {', '.join(map(str, seeds))}.\n\n"
         f"{grid.markdown(seed_by_seed(groups))}\n"
         f"Means ± standard deviations over the seeds; differences in pairs of the same seed ± their standard error:\n\n"
-        f"{grid.markdown(grid.cells(groups))}"
+        f"{grid.markdown(grid.cells(groups))}\n"
+        f"{RULE}:\n\n"
+        f"{grid.markdown(chosen)}"
     )
     write_atomically(environment.folder / "tuning.md", text.encode())
     return environment.folder / "tuning.md"

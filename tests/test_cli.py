@@ -169,11 +169,22 @@ def test_a_message_is_one_line_whatever_names_it_holds(fscil: Fscil, tmp_path: P
 
 
 def test_compare_prints_the_paired_difference(fscil: Fscil, tiny_dataset: str, tmp_path: Path) -> None:
-    arguments = ("compare", "tiny", "meta_steps=2", "--methods", "limit,decoupled-cosine", "--seeds", "2", "--out", "c")
+    same = ("power=1", "mirror=false", "whiten=0")
+    arguments = (
+        "compare",
+        "tiny",
+        "meta_steps=2",
+        *same,
+        "--methods",
+        "limit,decoupled-cosine",
+        "--seeds",
+        "2",
+        "--out",
+        "c",
+    )
     found = fscil(*arguments)
     assert found.code == 0
-    assert "limit - decoupled-cosine, last session: " in found.out
-    assert "(paired error, 2 seeds)" in found.out
+    assert "limit - decoupled-cosine, from the same embedding (2 seeds, paired error)\n  margin 0: last" in found.out
     assert (tmp_path / "c" / "curve.png").is_file()
     printed = json.loads(fscil(*arguments, "--json").out)
     assert [(result["preset"], result["seed"]) for result in printed] == [

@@ -121,15 +121,16 @@ def test_the_time_left_comes_from_runs_of_the_same_row(
 
 def test_tables_give_means_deviations_and_paired_differences(make_result: Callable[..., Result]) -> None:
     groups = {
-        "a": [make_result(seed=s, last=last, harmonic_mean=None) for s, last in ((1, 10.0), (2, 20.0))],
-        "b|c": [make_result(seed=s, last=last) for s, last in ((2, 24.0), (1, 12.0), (3, 90.0))],
+        "a": [make_result(seed=s, last=last, harmonic_mean=None, area=33.0) for s, last in ((1, 10.0), (2, 20.0))],
+        "b|c": [make_result(seed=s, last=last, area=33.0 + s) for s, last in ((2, 24.0), (1, 12.0), (3, 90.0))],
         "d": [make_result(seed=9, last=5.0)],
     }
     header, a, b, d = grid.cells(groups)
-    assert header == ["row", "seeds", "last", "average", "base", "new", "HM", "last - a", "HM - a"]
-    assert (a[:3], a[6:]) == (["a", "2", "15.00 ± 7.07"], ["–", "–", "–"])
-    assert (b[:3], b[7:]) == (["b|c", "3", "42.00 ± 42.00"], ["+3.00 ± 1.00", "–"])  # seeds 1 and 2, in pairs
-    assert (d[:3], d[7:]) == (["d", "1", "5.00"], ["–", "–"])  # no seed in common
+    assert header == ["row", "seeds", "last", "average", "base", "new", "HM", "area", "last - a", "HM - a", "area - a"]
+    assert (a[:3], a[6:]) == (["a", "2", "15.00 ± 7.07"], ["–", "33.00 ± 0.00", "–", "–", "–"])
+    gaps = ["+3.00 ± 1.00", "–", "+1.50 ± 0.50"]  # seeds 1 and 2, in pairs
+    assert (b[:3], b[8:]) == (["b|c", "3", "42.00 ± 42.00"], gaps)
+    assert (d[:3], d[8:]) == (["d", "1", "5.00"], ["–", "–", "–"])  # no seed in common
     assert grid.markdown([header, b]).splitlines()[2].startswith("| b\\|c | 3 | 42.00 ± 42.00 |")
     out = StringIO()
     Console(file=out, width=20).print(grid.terminal([header, a, b, d]), crop=False)
@@ -140,5 +141,6 @@ def test_differences_in_words(make_result: Callable[..., Result]) -> None:
     mine, theirs = make_result(preset="limit", last=30.5), make_result(preset="finetune", last=10.0)
     lines = grid.difference_lines({"limit": [mine], "finetune": [theirs]}, "limit", "finetune")
     assert lines[0] == "limit - finetune, last session: +20.50 (one seed)"
-    without_new_classes = replace(theirs, harmonic_mean=None)
+    assert [line.partition(", ")[2].partition(":")[0] for line in lines] == ["last session", "harmonic mean", "area"]
+    without_new_classes = replace(theirs, harmonic_mean=None, area=None)
     assert len(grid.difference_lines({"a": [mine], "b": [without_new_classes]}, "a", "b")) == 1

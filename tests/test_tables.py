@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from rich.console import Console
 from fscil import paper
 from fscil.labels import repetitions
 from fscil.results import Result, markdown_table, session_table
-from fscil.tables import number, table_lines
+from fscil.tables import SUMMARY, number, table_lines
 
 MakeResult = Callable[..., Result]
 CIFAR = (60, *[5] * 8)
@@ -31,7 +32,7 @@ def test_the_papers_row_and_the_difference_stand_below_ours(make_result: MakeRes
     assert difference.values[:9] == pytest.approx([1.5] * 9)
     assert difference.values[9] == pytest.approx(0.0, abs=0.01)
     assert difference.values[10] == pytest.approx(1.5)  # the average
-    assert difference.values[11:] == [None, None, None]
+    assert difference.values[11:] == [None, None, None, None]
     text = printed([make_result(CIFAR, benchmark="cifar100", accuracy=accuracy)])
     assert "paper, autoaug" in text
     assert "51.23" in text
@@ -40,8 +41,8 @@ def test_the_papers_row_and_the_difference_stand_below_ours(make_result: MakeRes
 
 def test_the_papers_base_and_new_are_shown_where_it_has_them(make_result: MakeResult) -> None:
     lines = table_lines([make_result((100, *[10] * 10), benchmark="cub200", method="limit", preset="limit-paper")])
-    assert lines[1].values[-3:] == [73.6, 41.8, 53.3]
-    assert lines[2].values[-3:] == [None, None, None]  # a mean over classes minus a mean over images is meaningless
+    assert lines[1].values[-4:] == [73.6, 41.8, 53.3, None]
+    assert lines[2].values[-4:] == [None] * 4  # a mean over classes minus a mean over images is meaningless
     assert lines[0].label == "limit-paper"
 
 
@@ -74,10 +75,47 @@ def test_other_settings_methods_and_doubles_are_not_averaged(make_result: MakeRe
 
 
 def test_draws_of_the_shots_get_their_own_line(make_result: MakeResult) -> None:
-    trials = [{"trial": t, "accuracy": [70.0, 60.0, a], "harmonic_mean": 40.0} for t, a in [(1, 50.0), (2, 52.0)]]
+    trials = [
+        {"trial": t, "accuracy": [70.0, 60.0, a], "harmonic_mean": 40.0, "area": 9.0} for t, a in [(1, 50.0), (2, 52.0)]
+    ]
     lines = table_lines([make_result(trials=trials)])
     assert lines[1].label == "2 draws of shots"
-    assert lines[1].values == [70.0, 60.0, 51.0, 19.0, pytest.approx(181 / 3), None, None, 40.0]
+    assert lines[1].values == [70.0, 60.0, 51.0, 19.0, pytest.approx(181 / 3), None, None, 40.0, 9.0]
+
+
+def test_a_method_with_a_margin_is_also_shown_without(make_result: MakeResult) -> None:
+    zero = {"accuracy": [70.0, 60.0, 40.0], "last": 40.0, "pd": 30.0, "average": 56.0, "base": 60.0, "new": 20.0}
+    results = [
+        make_result(seed=seed, margin=0.4, area=44.0, margin_zero={**zero, "harmonic_mean": hm})
+        for seed, hm in ((1, 30.0), (2, 32.0))
+    ]
+    ours, without = table_lines(results)
+    assert (ours.label, ours.detail, without.label) == ("limit", "2 seeds, margin 0.4", "margin 0")
+    assert without.values == pytest.approx([70.0, 60.0, 40.0, 30.0, 170 / 3, 60.0, 20.0, 31.0, 44.0])
+    assert without.deviations[-2] == pytest.approx(2**0.5)
+    for text in (printed(results, width=80), markdown_table(results)):
+        assert "margin 0.4" in text
+        assert "31.00" in text
+    assert "margin" not in table_lines([make_result()])[0].detail
+
+
+def test_what_no_margin_changes_has_a_block_of_its_own(make_result: MakeResult) -> None:
+    curve = {"base_among_base": 81.25, "new_among_new": 66.5, "best_harmonic_mean": 55.75, "best_last": 58.5}
+    results = [make_result(margin=0.4, **curve), make_result(preset="older", area=None)]
+    for text in (printed(results, width=80), markdown_table(results)):
+        heading = text.lower().index("whatever the margin")
+        assert [text.index(value) > heading for value in ("81.25", "66.50", "55.75", "58.50")] == [True] * 4
+        assert "older" not in text[heading:].partition("all:")[0]
+
+
+def test_results_without_an_area_are_shown_as_before(make_result: MakeResult) -> None:
+    """Runs of earlier versions did not measure it, and a stream without new classes has none."""
+    older = replace(make_result(), area=None, margin=None, margin_zero=None, curve=[])
+    for results in ([older], [make_result((3,))]):
+        for text in (printed(results, width=80), markdown_table(results)):
+            assert "HM" in text
+            assert "area" not in text.lower()
+            assert "margin" not in text.lower()
 
 
 def comparison(make_result: MakeResult, stream: tuple[int, ...], benchmark: str, **fields: object) -> list[Result]:
@@ -97,6 +135,7 @@ def comparison(make_result: MakeResult, stream: tuple[int, ...], benchmark: str,
         {"changed": ["batch=512", "lr=0.4", "weight_decay=7e-4", "power=0.7", "encoder_lr=2e-4", "mirror=true"]},
         {"weights": "imagenet sha256:0123456789abcdef", "memory": "20 a class", "title": "a folder " * 20},
         {"accuracy": [100.0, *[0.0] * 8]},
+        {"margin": 0.4},
     ],
 )
 def test_eighty_columns_are_enough(make_result: MakeResult, fields: dict[str, Any]) -> None:
@@ -115,7 +154,9 @@ def test_eighty_columns_are_enough(make_result: MakeResult, fields: dict[str, An
 def test_a_long_stream_is_broken_into_blocks_that_fit(make_result: MakeResult) -> None:
     text = printed([make_result((5, *[1] * 25))], width=80)
     heads = [line.split()[1:] for line in text.splitlines() if line.startswith("method")]
-    assert [name for head in heads for name in head] == [*map(str, range(26)), "PD", "average", "base", "new", "HM"]
+    *of_table, over_all_margins = heads
+    assert [name for head in of_table for name in head] == [*map(str, range(26)), *SUMMARY]
+    assert over_all_margins == ["base", "only", "new", "only", "best", "HM", "best", "last"]
     assert max(map(len, text.splitlines())) <= 80
 
 
@@ -180,13 +221,17 @@ def test_markdown_keeps_its_columns_whatever_the_names(make_result: MakeResult) 
     lines = markdown_table([make_result(preset="a|b"), make_result(preset="c", seed=4)]).splitlines()
     assert lines[0].startswith("| method | 0 | 1 | 2 | PD | average |")
     rows = [line for line in lines if line.startswith("|")]
-    assert {row.replace("\\|", "").count("|") for row in rows} == {10}
+    assert [row.replace("\\|", "").count("|") for row in rows] == [11] * 4 + [6] * 4
 
 
 def test_markdown_of_many_sessions_has_the_summary_on_its_own(make_result: MakeResult) -> None:
     lines = markdown_table(comparison(make_result, CIFAR, "cifar100")).splitlines()
     heads = [line for line in lines if line.startswith("| method")]
-    assert heads == ["| method | 0 | 1 | 2 | 3 | 4 | 5 | 6 | 7 | 8 |", "| method | PD | average | base | new | HM |"]
+    assert heads == [
+        "| method | 0 | 1 | 2 | 3 | 4 | 5 | 6 | 7 | 8 |",
+        "| method | PD | average | base | new | HM | area |",
+        "| method | base only | new only | best HM | best last |",
+    ]
 
 
 def test_names_are_not_taken_for_markup(make_result: MakeResult) -> None:

@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import json
 import re
+import statistics
 from pathlib import Path
 
 import pytest
 
+from fscil import margins
 from fscil.config import resolve
 from fscil.errors import UserError
 from results import tune
@@ -23,14 +25,24 @@ def test_rows_are_run_on_base_classes_and_compared_with_the_preset(
     found = [json.loads(path.read_text()) for path in sorted((tmp_path / "out").glob("*/result.json"))]
     assert len(found) == 6
     assert {result["benchmark"] for result in found} == {"tiny-validation"}
-    by_seed, summary = re.findall(r"(?:^\|.*\n)+", (tmp_path / "out" / "tuning.md").read_text(), re.MULTILINE)
+    by_seed, summary, chosen = re.findall(r"(?:^\|.*\n)+", (tmp_path / "out" / "tuning.md").read_text(), re.MULTILINE)
     assert [line.split(" | ")[0] for line in by_seed.splitlines()] == [
         "| changed", "| ---", "| decoupled-cosine", "| power=0.5", "| power=0.7 whiten=1",
     ]  # fmt: skip
     values = [result["last"] for result in found[:2]]  # of the preset
     assert f"{values[0]:.2f} / {values[1]:.2f} (**{sum(values) / 2:.2f}**)" in by_seed
     assert "last - decoupled-cosine" in summary
-    assert "power=0.7 whiten=1" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "power=0.7 whiten=1" in shown
+    for line in (by_seed, summary):
+        assert "| area |" in line
+    folders = [path for path in sorted((tmp_path / "out").iterdir()) if "decoupled-cosine-seed" in path.name]
+    scores = [margins.read_scores(path, [4, 2]) for path in folders]
+    margin = margins.choose_margin(scores)
+    assert margin is not None
+    last = statistics.fmean(margins.headline_at(each, margin)["last"] for each in scores)
+    assert f"| decoupled-cosine | {margin:g} | {last:.2f} ± " in chosen
+    assert "costs at most 0.75 points" in " ".join(shown.split())
 
 
 def test_a_row_has_the_last_word_over_what_is_set_for_all() -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 
 from rich.console import Console
 
 from fscil import distributed, grid, runs
 from fscil.config import check_overrides, overrides_of
+from fscil.pairing import paired_lines
 from fscil.report.curve import write_curve
 from fscil.report.html import write_report
 from fscil.results import Result
@@ -39,8 +41,8 @@ def compare(
     folder = environment.folder
     distributed.broadcast(lambda: write_curve(results, folder / "curve.png"))
     distributed.broadcast(lambda: write_report(results, folder / "report.html"))
-    first, *others = groups
-    differences = [line for other in others for line in grid.difference_lines(groups, first, other)]
+    configs = {job.row: job.config for job in jobs}
+    differences = [line for a, b in combinations(groups, 2) for line in paired_lines(groups, configs, a, b)]
     return Comparison(results, [*differences, *notes(results), *places(folder, folder / jobs[0].folder)])
 
 

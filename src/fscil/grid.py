@@ -18,14 +18,16 @@ from rich.table import Column, Table
 from fscil import distributed, runs
 from fscil.config import Config, read_config, resolve
 from fscil.errors import UserError
-from fscil.results import Result, paired_difference
+from fscil.results import Measure, Result, measured_by, paired_difference
 from fscil.tables import at_natural_width
 
 State = Literal["finished", "to resume", "to run"]
 Groups = Mapping[str, Sequence[Result]]  # row -> its results, one for each seed
 
-MEASURES = {"last": "last", "average": "average", "base": "base", "new": "new", "harmonic_mean": "HM"}
-COMPARED = {"last": "last session", "harmonic_mean": "harmonic mean"}  # the two measures that differences are given for
+MEASURES = {
+    "last": "last", "average": "average", "base": "base", "new": "new", "harmonic_mean": "HM", "area": "area",
+}  # fmt: skip
+COMPARED = {"last": "last session", "harmonic_mean": "harmonic mean", "area": "area"}  # differences are given for these
 LONGEST_NAME = 120  # of a folder; file systems allow 255 bytes
 
 
@@ -135,7 +137,7 @@ def time_left(rows: Sequence[str], seconds: Mapping[str, Sequence[float]]) -> st
     return f" (about {minutes} min left for all)" if minutes < 90 else f" (about {left / 3600:.1f} h left for all)"
 
 
-def difference(a: Sequence[Result], b: Sequence[Result], key: str) -> str:
+def difference(a: Sequence[Result], b: Sequence[Result], key: str | Measure) -> str:
     """The mean of a's value minus b's in pairs of the same seed, ± its standard error; a dash without any pair."""
     if not has_pairs(a, b, key):
         return "–"
@@ -143,14 +145,15 @@ def difference(a: Sequence[Result], b: Sequence[Result], key: str) -> str:
     return f"{mean:+.2f} ± {error:.2f}" if n > 1 else f"{mean:+.2f}"
 
 
-def has_pairs(a: Sequence[Result], b: Sequence[Result], key: str) -> bool:
+def has_pairs(a: Sequence[Result], b: Sequence[Result], key: str | Measure) -> bool:
     """Whether some seed measured the value on both sides; a stream without new classes has no harmonic mean."""
-    measured = [{(r.seed, r.trial) for r in results if getattr(r, key) is not None} for results in (a, b)]
+    measure = measured_by(key)
+    measured = [{(r.seed, r.trial) for r in results if measure(r) is not None} for results in (a, b)]
     return bool(measured[0] & measured[1])
 
 
 def difference_lines(groups: Groups, row: str, other: str) -> list[str]:
-    """One row against another in words, for the last session and the harmonic mean."""
+    """One row against another in words."""
     lines = []
     for key, name in COMPARED.items():
         if has_pairs(groups[row], groups[other], key):

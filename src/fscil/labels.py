@@ -68,6 +68,12 @@ def runs_in_words(group: Group) -> str:
     return f"{len(group)} {'seeds' if len({r.seed for r in group}) == len(group) else 'runs'}"
 
 
+def margin_in_words(group: Group) -> str:
+    """Empty without a margin, and where results are too old to say."""
+    margins = dict.fromkeys(f"{result.margin:g}" for result in group if result.margin)
+    return f"margin {', '.join(margins)}" if margins else ""
+
+
 def weights_name(result: Result) -> str:
     """The name of the weights, without the checksum."""
     return result.weights.partition(" sha256:")[0]

@@ -9,6 +9,7 @@ import shlex
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, field, fields
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NoReturn, TypedDict
 
@@ -19,11 +20,13 @@ from fscil.result_checks import malformed
 from fscil.tables import markdown_table, session_table
 
 __all__ = [
+    "Measure",
     "Parameters",
     "Result",
     "StageTime",
     "Trial",
     "markdown_table",
+    "measured_by",
     "paired_difference",
     "read_result",
     "session_table",
@@ -163,14 +166,20 @@ def settings_typed_in(command: str) -> list[str]:
     return [word for word in words if re.fullmatch(r"[a-z_]+=.+", word)]
 
 
-def paired_difference(
-    a: Sequence[Result], b: Sequence[Result], key: str | Callable[[Result], float | None]
-) -> tuple[float, float, int]:
+Measure = Callable[[Result], float | None]
+
+
+def measured_by(key: str | Measure) -> Measure:
+    """A field of a result, or a function of it, as a function."""
+    return key if callable(key) else attrgetter(key)
+
+
+def paired_difference(a: Sequence[Result], b: Sequence[Result], key: str | Measure) -> tuple[float, float, int]:
     """Mean of a's value minus b's over the seeds (and trials) that both have, its standard error, and their number.
 
     key is a field such as "last" or "harmonic_mean", or a function of a result. From one pair the error is nan.
     """
-    get = key if callable(key) else (lambda result: getattr(result, key))
+    get = measured_by(key)
     of_b = {(result.seed, result.trial): get(result) for result in b}
     pairs = [(get(result), of_b[result.seed, result.trial]) for result in a if (result.seed, result.trial) in of_b]
     differences = [x - y for x, y in pairs if x is not None and y is not None]

@@ -15,23 +15,43 @@ from rich.table import Table
 from rich.text import Text
 
 from fscil import paper
-from fscil.labels import LONGEST, Labels, by_benchmark, footnotes, labels, repetitions, runs_in_words
+from fscil.labels import (
+    LONGEST,
+    Labels,
+    by_benchmark,
+    footnotes,
+    labels,
+    margin_in_words,
+    repetitions,
+    runs_in_words,
+)
 
 if TYPE_CHECKING:
     from fscil.results import Result
 
 Value = float | None
-SUMMARY = ("PD", "average", "base", "new", "HM")
+SUMMARY = ("PD", "average", "base", "new", "HM", "area")
+OVER_ALL_MARGINS = {
+    "base_among_base": "base only",
+    "new_among_new": "new only",
+    "best_harmonic_mean": "best HM",
+    "best_last": "best last",
+}
 ROOM = 80  # characters across a terminal
 MOST_MARKDOWN_COLUMNS = 9  # beyond that the summary gets a table of its own
 WORDS = "PD: first session minus last. HM: harmonic mean of base and new."
+WORDS_ON_MARGINS = (
+    "Margin: subtracted from base classes' scores. Area: under the curve of new over base accuracy as the margin takes "
+    "every value. Base only, new only: its ends, accuracy with only base or only new classes to choose from. Best HM, "
+    "best last session: the best on it."
+)
 
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a table: the sessions' accuracies (None beyond the last), then the five columns of SUMMARY."""
+    """One line of a table, with a value for every column: the sessions (None beyond the last), then the summary."""
 
-    kind: Literal["ours", "draws", "paper", "difference"]
+    kind: Literal["ours", "margin zero", "draws", "paper", "difference"]
     label: str
     detail: str
     values: list[Value]
@@ -39,26 +59,44 @@ class Line:
 
 
 def column_names(results: Sequence[Result]) -> list[str]:
-    return [*map(str, range(max((len(r.accuracy) for r in results), default=0))), *SUMMARY]
+    """Sessions and summary; runs of earlier versions have no area."""
+    sessions = range(max((len(r.accuracy) for r in results), default=0))
+    return [*map(str, sessions), *(SUMMARY if has_area(results) else SUMMARY[:-1])]
+
+
+def has_area(results: Sequence[Result]) -> bool:
+    return any(result.area is not None for result in results)
+
+
+def session_count(names: Sequence[str]) -> int:
+    return len([name for name in names if name not in SUMMARY])
 
 
 def table_lines(results: Sequence[Result]) -> list[Line]:
     """For every method: ours (mean and standard deviation over its seeds), the paper's line and the difference."""
-    sessions = len(column_names(results)) - len(SUMMARY)
-    groups = repetitions(results)
+    names = column_names(results)
+    sessions, groups = session_count(names), repetitions(results)
     lines: list[Line] = []
     for group, label in zip(groups, labels(groups).each, strict=True):
-        rows = [curve_values(r.accuracy, r.base, r.new, r.harmonic_mean, sessions) for r in group]
-        ours = Line("ours", label.text, runs_in_words(group), *mean_and_deviation(rows))
+        rows = [line_values(r.accuracy, r.base, r.new, r.harmonic_mean, r.area, names) for r in group]
+        ours = Line("ours", label.text, detail(group), *mean_and_deviation(rows))
         lines.append(ours)
+        if margin_in_words(group):
+            at_zero = [(result.margin_zero, result.area) for result in group]
+            rows = [
+                line_values(z["accuracy"], z["base"], z["new"], z["harmonic_mean"], area, names)
+                for z, area in at_zero
+                if z
+            ]
+            lines.append(Line("margin zero", "margin 0", "", *mean_and_deviation(rows)))
         draws = [trial for result in group for trial in result.trials]
         if len(draws) > 1:
-            rows = [curve_values(t["accuracy"], None, None, t["harmonic_mean"], sessions) for t in draws]
+            rows = [line_values(t["accuracy"], None, None, t["harmonic_mean"], t["area"], names) for t in draws]
             lines.append(Line("draws", f"{len(draws)} draws of shots", "", *mean_and_deviation(rows)))
         published = published_row(group[0])
         if published:
             p = published
-            values = curve_values(p.accuracy, p.base, p.new, p.harmonic_mean, sessions)
+            values = line_values(p.accuracy, p.base, p.new, p.harmonic_mean, None, names)
             values[sessions] = p.pd  # as printed
             lines.append(Line("paper", f"paper, {p.augmentation}", "", values, [None] * len(values)))
             # The paper's base, new and HM are means over classes, ours are per sample: shown, but not subtracted.
@@ -72,9 +110,27 @@ def published_row(result: Result) -> paper.Row | None:
     return paper.find(result.benchmark, result.method, result.augmentation, result.classes_per_session)
 
 
-def curve_values(accuracy: Sequence[float], base: Value, new: Value, hm: Value, sessions: int) -> list[Value]:
-    padding = [None] * (sessions - len(accuracy))
-    return [*accuracy, *padding, accuracy[0] - accuracy[-1], statistics.fmean(accuracy), base, new, hm]
+def detail(group: Sequence[Result]) -> str:
+    return ", ".join(filter(None, [runs_in_words(group), margin_in_words(group)]))
+
+
+def line_values(
+    accuracy: Sequence[float], base: Value, new: Value, hm: Value, area: Value, names: Sequence[str]
+) -> list[Value]:
+    padding = [None] * (session_count(names) - len(accuracy))
+    values = [*accuracy, *padding, accuracy[0] - accuracy[-1], statistics.fmean(accuracy), base, new, hm, area]
+    return values[: len(names)]
+
+
+def lines_over_all_margins(results: Sequence[Result]) -> list[Line]:
+    """For every method: the ends of its curve of new over base accuracy, and the best on it."""
+    groups = repetitions(results)
+    lines = []
+    for group, label in zip(groups, labels(groups).each, strict=True):
+        rows = [[getattr(result, key) for key in OVER_ALL_MARGINS] for result in group]
+        if has_area(group):
+            lines.append(Line("ours", label.text, runs_in_words(group), *mean_and_deviation(rows)))
+    return lines
 
 
 def mean_and_deviation(rows: Sequence[Sequence[Value]]) -> tuple[list[Value], list[Value]]:
@@ -117,9 +173,18 @@ def session_table(results: Sequence[Result]) -> RenderableType:
             has_sessions, has_summary = names[block[0]] not in SUMMARY, names[block[-1]] in SUMMARY
             what = ["accuracy (%) after each session"] * has_sessions + ["summary"] * has_summary
             parts += [Text(f"{title}: {', '.join(what)}", style="bold"), terminal_block(names, lines, block), Text()]
+        if has_area(those):
+            names, lines = [*OVER_ALL_MARGINS.values()], lines_over_all_margins(those)
+            parts += [Text(f"{title}: whatever the margin", style="bold")]
+            parts += [terminal_block(names, lines, range(len(names))), Text()]
         parts += notes_below(labels(repetitions(those)))
     several = any(len(group) > 1 for group in repetitions(results))
-    return Group(*parts, Text(WORDS + ("\n±: standard deviation." if several else ""), style="dim"))
+    words = [
+        WORDS,
+        *([WORDS_ON_MARGINS] if has_area(results) else []),
+        *(["±: standard deviation."] if several else []),
+    ]
+    return Group(*parts, Text("\n".join(words), style="dim"))
 
 
 def blocks(names: Sequence[str], lines: Sequence[Line]) -> list[range]:
@@ -129,7 +194,7 @@ def blocks(names: Sequence[str], lines: Sequence[Line]) -> list[range]:
     widths = [1 + max(len(text) for line in lines for text in (name, *cell(line, i))) for i, name in enumerate(names)]
     if sum(widths) <= room:
         return [range(len(names))]
-    sessions = len(names) - len(SUMMARY)
+    sessions = session_count(names)
     count = -(-sessions // (room // max(widths[:sessions])))
     edges = [round(i * sessions / count) for i in range(count + 1)]
     return [*map(range, edges, edges[1:]), range(sessions, len(names))]
@@ -161,7 +226,7 @@ def terminal_block(names: Sequence[str], lines: Sequence[Line], block: Sequence[
             if line.kind == "difference" and value is not None and round(value, 2):
                 found.stylize("green" if is_gain(names[i], value) else "red")
             cells.append(found)
-        table.add_row(label, *cells, style={"ours": "", "draws": ""}.get(line.kind, "dim"))
+        table.add_row(label, *cells, style="dim" if line.kind in ("paper", "difference") else "")
     return at_natural_width(table)
 
 
@@ -189,12 +254,15 @@ def markdown_table(results: Sequence[Result]) -> str:
     parts: list[str] = []
     for title, those in by_benchmark(results).items():
         names, lines = column_names(those), table_lines(those)
-        sessions, columns = len(names) - len(SUMMARY), len(names)
+        sessions, columns = session_count(names), len(names)
         together = columns <= MOST_MARKDOWN_COLUMNS
         if len(by_benchmark(results)) > 1:
             parts.append(f"**{plain(title)}**\n")
         for block in [range(columns)] if together else [range(sessions), range(sessions, columns)]:
             parts.append(markdown_block(names, lines, block))
+        if has_area(those):
+            names, lines = [*OVER_ALL_MARGINS.values()], lines_over_all_margins(those)
+            parts += ["Whatever the margin:\n", markdown_block(names, lines, range(len(names)))]
         parts += [f"{mark} {plain(text)}\n" for mark, text in notes(labels(repetitions(those)))]
     return "\n".join(parts)
 

@@ -1,0 +1,95 @@
+"""Methods against each other in pairs of the same seed: only where they start from one embedding, at stated margins."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fscil import grid
+from fscil.config import Config, toml_value
+from fscil.margins import new_at_base_accuracy
+from fscil.methods.pretrain import PretrainSettings
+from fscil.methods.prototypes import EmbeddingSettings
+from fscil.results import Measure, Result, paired_difference
+
+CLASS_MEANS = "decoupled-cosine"  # the yardstick
+TRANSFORMED = {name: getattr(EmbeddingSettings(), name) for name in ("power", "mirror", "whiten")}
+PRETRAINED = [field.name for field in dataclasses.fields(PretrainSettings) if field.name != "recipe"]
+
+
+def paired_lines(groups: grid.Groups, configs: Mapping[str, Config], a: str, b: str) -> list[str]:
+    """Method a minus method b: last session, harmonic mean and area, and new classes at equal base accuracy."""
+    if differing := different_embedding(configs[a], configs[b]):
+        return [not_paired(configs, a, b, differing)]
+    mine, others = groups[a], groups[b]
+    n = paired_difference(mine, others, "last")[2]
+    found: list[tuple[str, dict[str, str | Measure]]]
+    found = [("margin 0", {"last session": at_zero("last"), "harmonic mean": at_zero("harmonic_mean")})]
+    if chosen := chosen_margins(mine, others):
+        found.append((chosen, {"last session": "last", "harmonic mean": "harmonic_mean"}))
+    found.append(("any margin", {"area": "area"}))
+    class_means = [name for name in (b, a, *groups) if configs[name].method == CLASS_MEANS]
+    yardstick = next((name for name in class_means if not different_embedding(configs[name], configs[a])), None)
+    if yardstick:
+        found.append((f"base accuracy of {yardstick} at margin 0", {"new classes": new_at_base_of(groups[yardstick])}))
+    seeds = f"{n} seeds, paired error" if n > 1 else "one seed"
+    lines = [f"{a} - {b}, from the same embedding ({seeds})"]
+    for where, measures in found:
+        known = {name: key for name, key in measures.items() if grid.has_pairs(mine, others, key)}
+        if known:
+            gaps = [f"{name} {grid.difference(mine, others, key)}" for name, key in known.items()]
+            lines.append(f"  {where}: {', '.join(gaps)}")
+    return lines
+
+
+def different_embedding(a: Config, b: Config) -> list[str]:
+    """The settings that decide about the embedding and are not the same in both."""
+    mine, others = embedding(a), embedding(b)
+    return [key for key in {**mine, **others} if mine.get(key) != others.get(key)]
+
+
+def embedding(config: Config) -> dict[str, Any]:
+    """What decides which images the encoder learns from, how, and what is done to its features."""
+    settings = {**TRANSFORMED, **config.settings}
+    run = {key: value for key, value in config.run.items() if key != "base_margin"}
+    return {**{key: settings.get(key) for key in (*PRETRAINED, *TRANSFORMED)}, **config.options, **run}
+
+
+def not_paired(configs: Mapping[str, Config], a: str, b: str, differing: Sequence[str]) -> str:
+    told = f"{a} and {b} are not paired, since their embeddings differ in {', '.join(differing)}"
+    if not all(key in configs[name].settings for key in differing for name in (a, b)):
+        return told
+    values = " ".join(f"{key}={toml_value(configs[a].settings[key])}" for key in differing)
+    return f"{told}; to pair them, set the same for both, for instance {values}"
+
+
+def chosen_margins(a: Sequence[Result], b: Sequence[Result]) -> str:
+    """The margins that the methods were run with; empty if neither has one."""
+    margins = [f"{group[0].margin or 0:g}" for group in (a, b)]
+    if margins == ["0", "0"]:
+        return ""
+    return f"margin {margins[0]}" if margins[0] == margins[1] else f"margins {' and '.join(margins)}"
+
+
+def at_zero(key: str) -> Measure:
+    def value(result: Result) -> float | None:
+        numbers: Mapping[str, Any] = result.margin_zero or {}
+        return numbers.get(key)
+
+    return value
+
+
+def new_at_base_of(yardstick: Sequence[Result]) -> Measure:
+    """Accuracy on new classes with the margin that gives the base accuracy of the yardstick, which itself has none."""
+    of_seed = {(result.seed, result.trial): result for result in yardstick}
+
+    def value(result: Result) -> float | None:
+        its = of_seed.get((result.seed, result.trial))
+        if its is None or its.margin_zero is None or its.margin_zero["base"] is None:
+            return None
+        if result is its:
+            return its.margin_zero["new"]
+        return new_at_base_accuracy(result.curve, its.margin_zero["base"])
+
+    return value
