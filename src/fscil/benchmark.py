@@ -183,38 +183,47 @@ def draw_sessions(pool: Pool, sizes: Sequence[tuple[Classes, int]], trial: int) 
 
 
 def validation_benchmark(benchmark: Benchmark, held_out_share: float = 0.2, trial: int = 1) -> Benchmark:
-    """An inner benchmark of base classes alone, so that settings can be chosen without any test image.
-
-    The last third of the base classes arrives in sessions of the real way and shot (60 base classes of 5-way 5-shot:
-    40 + 4 x 5); the test set is the last fifth of every base class's training images, which are not trained on.
-    """
-    base = benchmark.sessions[0]
+    """An inner benchmark of base classes alone, so that settings can be chosen without any test image."""
     if len(benchmark.sessions) < 2:
         raise UserError(f"{benchmark.name}: validation=classes needs at least one few-shot session to imitate")
-    way = len(benchmark.sessions[1].classes)
-    shot = len(benchmark.sessions[1].labels) // way
-    rounds = len(base.classes) // 3 // way
-    if rounds < 1:
+    base, first, *_ = benchmark.sessions
+    names = benchmark.class_names[: len(base.classes)]
+    inner = inner_benchmark(base, first, f"{benchmark.name}-validation", names, held_out_share, trial)
+    return replace(inner, warnings=benchmark.warnings)
+
+
+def inner_benchmark(
+    base: Session, later: Session, name: str, class_names: Sequence[str], held_out_share: float = 0.2, trial: int = 1
+) -> Benchmark:
+    """The last third of the base classes arrives in sessions of the later session's way and shot.
+
+    60 base classes of 5-way 5-shot: 40 + 4 x 5. A third that is smaller than a session becomes one smaller session. The
+    test set is the last fifth of every base class's training images, which are not trained on.
+    """
+    classes = len(base.classes)
+    shot = len(later.labels) // len(later.classes)
+    way = min(len(later.classes), classes // 3)
+    if way < 1:
         raise UserError(
-            f"{benchmark.name}: validation=classes holds out a third of the {len(base.classes)} base classes, "
-            f"which is less than one session of {way}"
+            f"{name}: an inner benchmark holds out a third of the base classes, but there are only {classes}; "
+            "three are needed"
         )
+    rounds = classes // 3 // way
     held_out = torch.zeros(len(base.labels), dtype=torch.bool)
     for label in base.classes:
         here = torch.nonzero(base.labels.cpu() == label).flatten()
         held_out[here[len(here) - max(1, round(len(here) * held_out_share)) :]] = True
     rows = torch.nonzero(~held_out).flatten()
     return split(
-        f"{benchmark.name}-validation",
-        benchmark.class_names[: len(base.classes)],
+        name,
+        class_names,
         subset(base.images, rows),
-        base.labels[rows],
+        base.labels.cpu()[rows],
         rows.tolist(),
         subset(base.images, held_out),
-        base.labels[held_out],
-        base_classes=len(base.classes) - rounds * way,
+        base.labels.cpu()[held_out],
+        base_classes=classes - rounds * way,
         ways=[way] * rounds,
         shots=[shot] * rounds,
         trial=trial,
-        warnings=benchmark.warnings,
     )

@@ -203,6 +203,25 @@ def margin_curve(scores: Scores) -> Curve | None:
     )
 
 
+def area_of(logits: ArrayLike, labels: ArrayLike, base_classes: int) -> float:
+    """The area under the curve of logits [images, classes] without a margin; there must be images of either kind."""
+    z, y = np.asarray(logits, dtype=np.float64), np.asarray(labels)
+    base, new = z[:, :base_classes], z[:, base_classes:]
+    curve = margin_curve(
+        Scores(
+            y,
+            base.argmax(1)[None],
+            new.argmax(1)[None] + base_classes,
+            base.max(1)[None],
+            new.max(1)[None],
+            (base_classes, new.shape[1]),
+        )  # fmt: skip
+    )
+    if curve is None:
+        raise ValueError("an area needs test images of base classes and of new ones")
+    return curve.area
+
+
 def wrong_side(scores: Scores, margin: float) -> tuple[float, float]:
     """Percent of base images that are given a new class after the last session, and of new images a base class."""
     base = scores.labels < scores.classes_per_session[0]

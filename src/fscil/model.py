@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fscil import calibrators, distributed, encoders
@@ -32,6 +34,7 @@ class ModelSpec:
     std: tuple[float, ...]
     power: float = 1.0
     mirror: bool = False
+    shift: int = 0
     calibrator: str = "cosine"
     calibrator_options: dict[str, Any] = field(default_factory=dict)
     base_margin: float = 0.0
@@ -42,9 +45,12 @@ class ModelSpec:
         """The spec that dataclasses.asdict and JSON were given; raises TypeError or ValueError for anything else."""
         lists = {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
         spec = cls(**{**values, **lists})
-        sizes, numbers = (spec.stored_size, spec.input_size), (*spec.mean, *spec.std, spec.power, spec.base_margin)
+        sizes = (spec.stored_size, spec.input_size, spec.shift)
+        numbers = (*spec.mean, *spec.std, spec.power, spec.base_margin)
         if not all(type(size) is int for size in sizes) or not 0 < spec.input_size <= spec.stored_size <= LARGEST:
             raise ValueError(f"sizes {sizes}")
+        if not 0 <= spec.shift < spec.stored_size:
+            raise ValueError(f"shift {spec.shift}")
         if len(spec.mean) != 3 or len(spec.std) != 3 or not all(_is_finite(number) for number in numbers):
             raise ValueError(f"numbers {numbers}")
         if min(spec.std) <= 0 or spec.power <= 0 or type(spec.mirror) is not bool:
@@ -60,7 +66,10 @@ def build(spec: ModelSpec, classes: int, weights: str = "none") -> Model:
     """A model with this many classes, initialised from torch's global generator; the encoder may load weights."""
     encoder = encoders.build(spec.encoder, spec.mean, spec.std, input_size=spec.input_size, weights=weights)
     rows = nn.init.kaiming_uniform_(torch.empty(classes, encoder.dim), a=5**0.5)
-    return Model(spec if weights == "none" else replace(spec, weights=encoder.weights), encoder, rows)
+    model = Model(spec if weights == "none" else replace(spec, weights=encoder.weights), encoder, rows)
+    if model.calibrator.two_inputs:
+        model.rows.data = torch.cat([rows, torch.zeros_like(rows)], 1)
+    return model
 
 
 class Model(nn.Module):
@@ -68,8 +77,12 @@ class Model(nn.Module):
 
     Three things may be done to the encoder's features, none of them in the paper. They come from a ReLU, so a few
     dominate; raising them to a power below 1 evens them out, which helps classes that the encoder was not trained on
-    (Tukey's ladder of powers). An image may be embedded together with its mirror image, which halves the noise. And
-    directions in which images of one class differ may be made to count less (whitening, as in discriminant analysis).
+    (Tukey's ladder of powers). An image may be embedded as the mean of several views, its mirror image and copies
+    shifted by a few pixels, which lessens the noise. And directions in which images of one class differ may be made to
+    count less (whitening, as in discriminant analysis).
+
+    A calibrator with two inputs gets embeddings [n, 2d]: as above, and as the encoder gives them, each view normalised.
+    The second half of a base class's row is its trained row; that of a new class, which has none, is zero.
 
     A model in evaluation mode changes no state when it predicts, so several threads may share it.
     """
@@ -84,7 +97,7 @@ class Model(nn.Module):
         self.set_calibrator(spec.calibrator, **spec.calibrator_options)
         self.register_buffer("whitening", torch.eye(encoder.dim))
         self.register_buffer("base", torch.ones(len(rows), dtype=torch.bool))
-        self.power, self.mirror, self.base_margin = spec.power, spec.mirror, spec.base_margin
+        self.power, self.mirror, self.shift, self.base_margin = spec.power, spec.mirror, spec.shift, spec.base_margin
         self._spec = spec
 
     @property
@@ -94,6 +107,7 @@ class Model(nn.Module):
             self._spec,
             power=self.power,
             mirror=self.mirror,
+            shift=self.shift,
             calibrator=self.calibrator_name,
             calibrator_options=self.calibrator.options,
             base_margin=self.base_margin,
@@ -101,10 +115,7 @@ class Model(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Logits of one batch, computed at once, without gradients; this is what torch.export exports."""
-        embeddings = self._raise(self.encoder(images))
-        if self.mirror:
-            embeddings = (embeddings + self._raise(self.encoder(images.flip(-1)))) / 2
-        return self.classify(embeddings @ self.whitening)
+        return self.classify(self._embed(images, self.encoder))
 
     def features(self, images: Tensor) -> Tensor:
         """phi(x) for gradient steps, without mirror images: uint8 [n, 3, h, w] -> [n, d]"""
@@ -116,14 +127,22 @@ class Model(nn.Module):
 
     def embed_here(self, images: Images) -> Tensor:
         """The same, entirely on this rank."""
-        parts = [self._embed(part) for part in images.split(FEATURES_AT_ONCE)]
+        parts = [self._embed(part, self.encoder.embed_here) for part in images.split(FEATURES_AT_ONCE)]
         return torch.cat(parts) if parts else self.rows.new_empty(0, self.rows.shape[1])
 
-    def _embed(self, images: Tensor) -> Tensor:
-        embeddings = self._raise(self.encoder.embed_here(images))
-        if self.mirror:
-            embeddings = (embeddings + self._raise(self.encoder.embed_here(images.flip(-1)))) / 2
-        return embeddings @ self.whitening
+    def _embed(self, images: Tensor, encode: Callable[[Tensor], Tensor]) -> Tensor:
+        features = [encode(view) for view in self._views(images)]
+        embeddings = sum_of(map(self._raise, features)) / len(features) @ self.whitening
+        if not self.calibrator.two_inputs:
+            return embeddings
+        return torch.cat([embeddings, sum_of(F.normalize(each, dim=1) for each in features) / len(features)], 1)
+
+    def _views(self, images: Tensor) -> list[Tensor]:
+        views = [images, images.flip(-1)] if self.mirror else [images]
+        if not self.shift:
+            return views
+        # black borders, as in training; two opposite corners were as good as more directions
+        return [shifted(view, by, by) for view in views for by in (-self.shift, self.shift)]
 
     def _raise(self, features: Tensor) -> Tensor:
         if self.power == 1:
@@ -159,3 +178,14 @@ class Model(nn.Module):
     def frozen_copy(self) -> Model:
         """A teacher: a copy of the model as it is now, which no longer learns."""
         return copy.deepcopy(self).requires_grad_(False).eval()
+
+
+def sum_of(tensors: Iterable[Tensor]) -> Tensor:
+    return functools.reduce(torch.add, tensors)
+
+
+def shifted(images: Tensor, right: int, down: int) -> Tensor:
+    """Moved by this many pixels; what moves in is black. [n, channels, h, w] -> the same"""
+    height, width = images.shape[-2:]
+    room = max(abs(right), abs(down))
+    return F.pad(images, [room] * 4)[..., room - down : room - down + height, room - right : room - right + width]

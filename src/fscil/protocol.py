@@ -142,7 +142,12 @@ def snapshot(method: Method) -> tuple[ModelSpec, dict[str, Tensor]]:
 
 def facts(method: Method) -> dict[str, Any]:
     engine = method.engine
-    return {"model": dataclasses.asdict(method.model.spec), "seconds": engine.seconds, "captured": engine.captured}
+    return {
+        "model": dataclasses.asdict(method.model.spec),
+        "seconds": engine.seconds,
+        "captured": engine.captured,
+        "notes": method.notes,
+    }
 
 
 def take_up(method: Method, name: str, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
@@ -150,6 +155,7 @@ def take_up(method: Method, name: str, tensors: dict[str, Tensor], about: dict[s
         method.load_state(ModelSpec.from_json(about["model"]), tensors)
         method.engine.seconds.update(about["seconds"])
         method.engine.captured[:] = about["captured"]
+        method.notes[:] = about["notes"]
     except (KeyError, TypeError, RuntimeError) as error:
         raise not_ours(name) from error
 

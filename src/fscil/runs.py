@@ -227,7 +227,7 @@ def summarise_run(
         exemplars=len(method.memory),
         weights=method.model.spec.weights,
         warnings=list(benchmark.warnings),
-        note=config.note,
+        note="; ".join(filter(None, [config.note, *method.notes])),
         config_hash=config.hash,
         changed=config.changed,
         command=config.command,

@@ -9,11 +9,12 @@ from typing import Any
 
 from fscil.calibrators.calibrator import Calibrator
 from fscil.calibrators.cosine import Cosine
+from fscil.calibrators.paired import Paired
 from fscil.calibrators.transformer import Transformer
 from fscil.errors import UserError
 from fscil.naming import choose
 
-BUILT_IN: dict[str, Callable[..., Calibrator]] = {"cosine": Cosine, "transformer": Transformer}
+BUILT_IN: dict[str, Callable[..., Calibrator]] = {"cosine": Cosine, "paired": Paired, "transformer": Transformer}
 
 
 def names() -> list[str]:
@@ -39,4 +40,4 @@ def build(name: str, dim: int, **options: Any) -> Calibrator:
     return cls(dim, **options)
 
 
-__all__ = ["BUILT_IN", "Calibrator", "Cosine", "Transformer", "build", "names"]
+__all__ = ["BUILT_IN", "Calibrator", "Cosine", "Paired", "Transformer", "build", "names"]

@@ -18,6 +18,7 @@ class Calibrator(nn.Module, ABC):
     """
 
     permutation_equivariant: bool  # whether permuting the rows only permutes the logits
+    two_inputs: bool = False  # rows and queries are [., 2d]: embeddings, then features as the encoder gives them
 
     @property
     @abstractmethod

@@ -26,4 +26,4 @@ class DecoupledCosine(PrototypeMethod):
 
     def learn_base(self, session: Session) -> None:
         self.model = pretrain(session, self.settings, self.context)
-        self.model.rows.data = self.base_rows(self.model, session)
+        self.model.rows.data = self.base_rows(self.model, session, self.settings.rows)

@@ -5,6 +5,7 @@ Zhou et al., "Few-Shot Class-Incremental Learning by Sampling Multi-Phase Tasks"
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -27,58 +28,78 @@ from fscil.episodes import (
     sizes,
 )
 from fscil.errors import UserError
+from fscil.methods.calibration_check import choose_calibrator
 from fscil.methods.pretrain import PretrainSettings, build_augmentation, pretrain
-from fscil.methods.prototypes import MIRROR, POWER, WHITEN, EmbeddingSettings, PrototypeMethod
+from fscil.methods.prototypes import EmbeddingSettings, PrototypeMethod
 from fscil.methods.training import Iterations, Loss, augmented, check_batch, items_of, train
 from fscil.settings import setting
+
+UNTRAINED = ("cosine", "paired")  # calibrators without parameters: no meta-training
 
 
 @dataclass(frozen=True)
 class LimitSettings(EmbeddingSettings, PretrainSettings):
-    calibrator: str = setting("transformer", "the set function over rows and query, by name", origin="the paper's")
+    """The defaults are the paper's algorithm; what it leaves open was chosen on base classes of CIFAR100."""
+
+    calibrator: str = setting(
+        "transformer",
+        "the set function over rows and query: transformer (the paper's), paired (two numbers) or cosine (none); "
+        "with check=true several, as in paired,transformer",
+        origin="the paper's",
+    )
+    check: bool = setting(
+        False,
+        "first try the calibrators on an inner benchmark of the base classes, and use the best one if it has more area "
+        "than class means on the same embedding; trains a second encoder",
+    )
     tasks: str = setting(
         "fake",
-        "what calibration learns from: fake tasks, or plain base batches (an ablation: no row is replaced by a "
-        "prototype, and only the calibrator learns)",
+        "what is learned from after pre-training: fake tasks, or plain base batches (an ablation: no row is replaced "
+        "by a prototype)",
         choices=("fake", "plain"),
     )
     fake_phases: int = setting(2, "C, phases of a fake task", origin="the paper's", least=1)
-    fake_way: int = setting(10, "N^, new classes per phase; the paper found more than in real sessions best", least=1)
-    fake_shot: int = setting(5, "K^, supports of a new class, as in the real sessions", origin="the paper's", least=1)
+    fake_way: int = setting(5, "N^, new classes per phase, as in the paper's study of phases", least=1)
+    fake_shot: int = setting(5, "K^, supports of a new class, as in the paper's study of phases", least=1)
     fake_queries: int = setting(2, "K', queries of every class seen; the paper says it can be large", least=1)
     fake_classes: str = setting(
-        "mixed",
-        "fake new classes are base classes (the paper), blends of two, which lie among the base rows as real new "
-        "classes do, or base classes rotated by quarter turns (CEC)",
+        "base",
+        "fake new classes are base classes (the paper), blends of two, beside which all base rows stay, or base "
+        "classes rotated by quarter turns (CEC)",
+        origin="the paper's",
         choices=("base", "mixed", "rotated"),
     )
     rows: str = setting(
-        "means",
+        "trained",
         "base classes' classifier rows before meta-training: trained (the paper) or class means",
+        origin="the paper's",
         choices=("trained", "means"),
     )
     logits: str = setting(
-        "cosine", "inner product (the paper) or scale * cosine, as in pre-training", choices=("inner", "cosine")
+        "inner",
+        "inner product (the paper) or scale * cosine, as in pre-training",
+        origin="the paper's",
+        choices=("inner", "cosine"),
     )
-    power: float = setting(0.5, POWER, least=0.01)
-    mirror: bool = setting(True, MIRROR)
-    whiten: float = setting(1.0, WHITEN, least=0)
-    dropout: float = setting(0.0, "in the calibrator; 0.5 in the paper, where the encoder also learns", least=0, most=1)
-    meta_steps: int = setting(1000, "iterations of meta-training; the paper does not say", least=1)
+    inner_scale: float = setting(
+        0.25,
+        "of inner products, 1 in the paper; a quarter of them start at pre-training's 16 cosines if d = 64",
+        least=0,
+    )
+    trust: float = setting(1.0, "of calibrator=paired in trained rows, when it chooses among base classes", least=0)
+    common: float = setting(0.0, "share of the rows' mean that calibrator=paired takes from a query", least=0)
+    dropout: float = setting(0.5, "in the transformer", origin="the paper's", least=0, most=1)
+    meta_steps: int = setting(5000, "iterations of meta-training; the paper does not say", least=1)
     meta_batch_steps: int = setting(
         50, "iterations whose fake tasks are sampled and augmented together; fewer if segment_mib demands it", least=1
     )
     encoder_lr: float = setting(
-        0.0,
-        "learning rate of the encoder, 2e-4 in the paper; 0 fixes it, so that embeddings stay whitened",
-        least=0,
+        2e-4, "learning rate of the encoder; 0 fixes it, as whitened embeddings need", origin="the paper's", least=0
     )
     rows_lr: float = setting(2e-4, "learning rate of the rows", origin="the paper's", least=0)
-    calibrator_lr: float = setting(
-        2e-2, "learning rate of the calibrator, which starts from scratch; 2e-4 in the paper", least=0
-    )
+    calibrator_lr: float = setting(2e-4, "learning rate of the calibrator", origin="the paper's", least=0)
     halve_every: int = setting(
-        500, "iterations after which all learning rates are halved; 1000 in the paper, 0 for never", least=0
+        1000, "iterations after which all learning rates are halved; 0: never", origin="the paper's", least=0
     )
 
     @property
@@ -86,9 +107,16 @@ class LimitSettings(EmbeddingSettings, PretrainSettings):
         return TaskShape(self.fake_phases, self.fake_way, self.fake_shot, self.fake_queries, self.fake_classes)
 
     @property
-    def calibrator_options(self) -> dict[str, Any]:
+    def calibrators(self) -> list[str]:
+        return [name.strip() for name in self.calibrator.split(",")]
+
+    def calibrator_options(self, name: str) -> dict[str, Any]:
+        if name == "cosine":
+            return {"scale": self.scale}
+        if name == "paired":
+            return {"scale": self.scale, "trust": self.trust, "common": self.common}
         cosine = self.logits == "cosine"
-        return {"dropout": self.dropout, "cosine": cosine, "scale": self.scale if cosine else 1.0}
+        return {"dropout": self.dropout, "cosine": cosine, "scale": self.scale if cosine else self.inner_scale}
 
 
 class Limit(PrototypeMethod):
@@ -97,35 +125,58 @@ class Limit(PrototypeMethod):
     Settings: ClassVar[type] = LimitSettings
     settings: LimitSettings
 
-    def check(self, session: Session) -> None:
+    def check_sessions(self, sessions: Sequence[Session]) -> None:
+        """What the check of calibration imitates."""
+        self.later = sessions[1:]
+
+    def refuse_impossible(self, session: Session) -> None:
         """Refuse what cannot be meta-trained before the long pre-training, not after it."""
         settings = self.settings
-        calibrators.build(settings.calibrator, 4, **settings.calibrator_options)  # refuses invalid options
+        for name in settings.calibrators:  # refuses invalid names and options
+            calibrators.build(name, 4, **settings.calibrator_options(name))
+        if len(settings.calibrators) > 1 and not settings.check:
+            raise UserError(f"calibrator={settings.calibrator} names several; set check=true, or name one")
+        if all(name in UNTRAINED for name in settings.calibrators):
+            return
         if settings.tasks == "plain":
             check_batch(session, settings.batch)
         else:
             check_tasks(settings.shape, session, encoder_learns=settings.encoder_lr > 0)
-        if settings.calibrator_lr == 0 and (settings.tasks == "plain" or settings.encoder_lr == settings.rows_lr == 0):
+        if settings.calibrator_lr == settings.encoder_lr == settings.rows_lr == 0:
             raise UserError("nothing is left to meta-train: every learning rate is 0; raise calibrator_lr")
 
     def learn_base(self, session: Session) -> None:
-        self.check(session)
-        settings = self.settings
-        self.model = model = pretrain(session, settings, self.context)
-        model.rows.data = self.base_rows(model, session)
+        self.refuse_impossible(session)
+        calibrator: str | None = self.settings.calibrators[0]
+        if self.settings.check:
+            calibrator, said = choose_calibrator(self, session, self.later)
+            self.notes.append(said)
+            self.engine.console.print(said, highlight=False, soft_wrap=True)
+        self.model = pretrain(session, self.settings, self.context)
+        self.calibrate(session, calibrator)
+
+    def calibrate(self, session: Session, name: str | None) -> None:
+        """Give the pre-trained model its rows and a calibrator, and meta-train; None leaves it with class means."""
+        settings, model = self.settings, self.model
+        trained = model.rows.detach().clone()
+        model.rows.data = self.base_rows(model, session, settings.rows if name else "means")
+        if name is None:
+            return
         torch.manual_seed(seed_for(self.engine.seed, "calibrator"))
-        model.set_calibrator(settings.calibrator, **settings.calibrator_options)
-        self._meta_train(session)
+        model.set_calibrator(name, **settings.calibrator_options(name))
+        if model.calibrator.two_inputs:
+            model.rows.data = torch.cat([model.rows.data, trained], 1)
+        if name not in UNTRAINED:
+            self._meta_train(session)
 
     # -- Algorithm 2 ---------------------------------------------------------------------------------------------
     def _meta_train(self, session: Session) -> None:
         """Solve Eq. (9) over encoder, classifier rows and calibrator."""
         settings, model, engine = self.settings, self.model, self.engine
         fake = settings.tasks == "fake"
-        encoder_lr = settings.encoder_lr if fake else 0.0
-        learning_rates = [(list(model.encoder.parameters()), encoder_lr)]
+        learning_rates = [(list(model.encoder.parameters()), settings.encoder_lr)]
         learning_rates += [(list(model.calibrator.parameters()), settings.calibrator_lr)]
-        learning_rates += [([model.rows], settings.rows_lr if fake else 0.0)]
+        learning_rates += [([model.rows], settings.rows_lr)]
         groups = [ParameterGroup(parameters, lr) for parameters, lr in learning_rates if lr > 0]
         learning = {id(p) for group in groups for p in group.parameters}
         for parameter in model.parameters():
@@ -137,7 +188,7 @@ class Limit(PrototypeMethod):
             "meta-train",
             model,
             self._fake_tasks(session) if fake else self._plain_batches(session),
-            forward=model.features if fake else torch.no_grad()(model.features),
+            forward=model.features,
             loss=self._phases_loss(session) if fake else self._plain_loss,
             groups=groups,
             schedule=decay_every(settings.halve_every),
@@ -162,7 +213,7 @@ class Limit(PrototypeMethod):
         return Iterations(self.settings.meta_steps, self._at_once(session, images), sum(sizes(shape, base)), draw)
 
     def _plain_batches(self, session: Session) -> Iterations:
-        """The ablation's "+ calibration" learns from ordinary base batches."""
+        """The ablation's "calibration" learns from ordinary base batches."""
         engine, batch = self.engine, self.settings.batch
         augmentation = build_augmentation(self.settings, self.settings.augmentation, self.model)
 

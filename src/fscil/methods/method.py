@@ -41,6 +41,7 @@ class Method(ABC):
         self.settings, self.context, self.engine = settings, context, context.engine
         self.memory = Memory(getattr(settings, "memory", "none"))
         self.tensors: dict[str, Tensor] = {}  # other tensors that must outlive a session, by name
+        self.notes: list[str] = []  # what a reader of the result should know about this run
 
     def check_sessions(self, sessions: Sequence[Session]) -> None:  # noqa: B027
         """Refuse sessions that cannot be learned, before the first one, the base session, is learned."""

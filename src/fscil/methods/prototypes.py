@@ -16,6 +16,10 @@ from fscil.settings import setting
 
 POWER = "exponent applied to features; 1 in the paper, less evens out the few strong ones, which helps new classes"
 MIRROR = "embed an image together with its mirror image, at twice the time; not in the paper"
+SHIFT = (
+    "embed an image as the mean of two copies, moved by this many pixels towards two opposite corners, at twice the "
+    "time; 0, as in the paper, does not"
+)
 WHITEN = (
     "divide embeddings by the root of the covariance within base classes, with this many times its mean variance "
     "added; 0, as in the paper, leaves them as they are"
@@ -31,6 +35,7 @@ class EmbeddingSettings:
     )
     power: float = setting(1.0, POWER, least=0.01)
     mirror: bool = setting(False, MIRROR)
+    shift: int = setting(0, SHIFT, least=0, most=32)
     whiten: float = setting(0.0, WHITEN, least=0)
 
 
@@ -39,11 +44,11 @@ class PrototypeMethod(Method):
 
     settings: EmbeddingSettings
 
-    def base_rows(self, model: Model, session: Session) -> Tensor:
-        """Set how the model embeds images; returns the base classes' rows for such embeddings, [classes, d]."""
+    def base_rows(self, model: Model, session: Session, kind: str) -> Tensor:
+        """Set how the model embeds images; returns the base classes' means or trained rows for it, [classes, d]."""
         settings, trained = self.settings, model.rows.detach().clone()
-        model.power, model.mirror = settings.power, settings.mirror
-        if settings.rows == "trained" and settings.whiten == 0:
+        model.power, model.mirror, model.shift = settings.power, settings.mirror, settings.shift
+        if kind == "trained" and settings.whiten == 0:
             return trained
         embeddings = model.embed(session.images)
         if settings.whiten > 0:
@@ -51,11 +56,17 @@ class PrototypeMethod(Method):
             embeddings = embeddings @ model.whitening
             # a row is applied to embeddings, so it is multiplied by the inverse of their transformation
             trained = torch.linalg.solve(model.whitening, trained.T).T
-        return class_means(embeddings, session.labels, session.classes) if settings.rows == "means" else trained
+        return class_means(embeddings, session.labels, session.classes) if kind == "means" else trained
 
     def learn_session(self, session: Session) -> None:
         """[W, p_j for j in Y_b]: the classifier is augmented with prototypes, without a gradient step."""
-        self.model.add_rows(class_means(self.embed(session.images), session.labels, session.classes))
+        self.model.add_rows(self.prototypes(class_means(self.embed(session.images), session.labels, session.classes)))
+
+    def prototypes(self, means: Tensor) -> Tensor:
+        """The rows of new classes; where rows are pairs, they have no trained row."""
+        if self.model.calibrator.two_inputs:
+            means[:, means.shape[1] // 2 :] = 0
+        return means
 
 
 def class_means(embeddings: Tensor, labels: Tensor, classes: tuple[int, ...]) -> Tensor:
