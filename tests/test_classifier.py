@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -26,8 +27,11 @@ from fscil.errors import UserError
 
 SHORT = [
     "epochs=1", "batch=128", "lr=0.05", "meta_steps=2", "fake_way=1", "fake_shot=2", "fake_queries=1",
-    "session_epochs=2",
+    "session_epochs=2", "check=false",
 ]  # fmt: skip
+# calibrated, whitened, with a margin
+PLUS = ["calibrator=transformer", "base_margin=0.4"]
+PAIRED = ["calibrator=paired", "shift=1", "mirror=true"]
 SMALL = {"digits": [], "glyphs": ["images_per_class=5", "test_images_per_class=3", "fake_classes=base"]}
 
 # in a new process: every model under the first argument against its run's own predictions, from eight threads too
@@ -57,9 +61,10 @@ for run in sorted(Path(sys.argv[1]).iterdir()):
 
 @pytest.mark.parametrize("benchmark", ["digits", "glyphs"])
 def test_a_new_process_predicts_what_the_run_predicted(benchmark: str, tmp_path: Path) -> None:
-    for name in methods.names():
-        config = resolve(name, benchmark, overrides_of(name, benchmark, [*SHORT, *SMALL[benchmark]]))
-        environment = runs.RunEnvironment(torch.device("cpu"), tmp_path / name)
+    presets = {**{name: (name, []) for name in methods.names()}, "paired": ("limit-plus", PAIRED)}
+    for folder, (name, more) in presets.items():
+        config = resolve(name, benchmark, overrides_of(name, benchmark, [*SHORT, *SMALL[benchmark], *more]))
+        environment = runs.RunEnvironment(torch.device("cpu"), tmp_path / folder)
         runs.start(config, environment, Console(quiet=True))
     source = Path(fscil.__file__).parents[1]
     settings = {**os.environ, "PYTHONPATH": str(source), "OMP_NUM_THREADS": str(torch.get_num_threads())}
@@ -67,16 +72,23 @@ def test_a_new_process_predicts_what_the_run_predicted(benchmark: str, tmp_path:
         [sys.executable, "-c", CHECK, str(tmp_path)], env=settings, capture_output=True, text=True, cwd=tmp_path
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == methods.names()
+    assert done.stdout.split() == sorted(presets)
+
+
+def run_on_digits(folder: Path, *settings: str) -> Path:
+    config = resolve("limit-plus", "digits", [*overrides_of("limit-plus", "digits", SHORT), *settings])
+    runs.start(config, runs.RunEnvironment(torch.device("cpu"), folder), Console(quiet=True))
+    return folder
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of LIMIT on digits: calibrated, whitened, with a margin."""
-    path = tmp_path_factory.mktemp("model") / "run"
-    config = resolve("limit", "digits", overrides_of("limit", "digits", SHORT))
-    runs.start(config, runs.RunEnvironment(torch.device("cpu"), path), Console(quiet=True))
-    return path
+    return run_on_digits(tmp_path_factory.mktemp("model") / "run", *PLUS)
+
+
+@pytest.fixture(scope="module")
+def paired(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return run_on_digits(tmp_path_factory.mktemp("paired") / "run", *PAIRED)
 
 
 @pytest.fixture(scope="module")
@@ -174,11 +186,13 @@ def test_rows_can_be_taken_away_and_added_again(folder: Path, images: torch.Tens
     assert torch.allclose(again, before[:, [0, 1, 2, 3, 4, 5, 7, 8, 9, 6]], atol=1e-4)
 
 
-@pytest.mark.parametrize("settings", [[], ["logits=inner", "mirror=true"]], ids=["cosine", "inner, mirrored"])
+@pytest.mark.parametrize(
+    "settings",
+    [PLUS, [*PLUS, "logits=inner", "mirror=true"], PAIRED],
+    ids=["cosine", "inner, mirrored", "paired, shifted"],
+)
 def test_torch_export_takes_a_model(settings: list[str], images: torch.Tensor, tmp_path: Path) -> None:
-    config = resolve("limit", "digits", [*overrides_of("limit", "digits", SHORT), *settings])
-    runs.start(config, runs.RunEnvironment(torch.device("cpu"), tmp_path / "run"), Console(quiet=True))
-    model = fscil.load(tmp_path / "run").model
+    model = fscil.load(run_on_digits(tmp_path / "run", *settings)).model
     batch = torch.export.Dim("batch", min=2, max=256)
     with torch.no_grad():
         program = torch.export.export(model, (images[:5],), dynamic_shapes=({0: batch},))
@@ -187,9 +201,34 @@ def test_torch_export_takes_a_model(settings: list[str], images: torch.Tensor, t
             assert torch.allclose(program.module()(images[:n]), expected, atol=1e-4 * float(expected.abs().max()))
 
 
+def test_a_model_folder_keeps_shifts_and_pairs(paired: Path, images: torch.Tensor) -> None:
+    facts = json.loads((paired / "model" / "config.json").read_text())["model"]
+    assert (facts["shift"], facts["mirror"], facts["calibrator"]) == (1, True, "paired")
+    model = fscil.load(paired).model
+    assert (model.shift, model.mirror) == (1, True)
+    assert model.rows.shape == (10, 2 * 64)
+    assert (model.rows[:, 64:] != 0).any(1).tolist() == [True] * 4 + [False] * 6  # new classes have no trained row
+    assert fscil.load(paired).embed(images).shape == (len(images), 2 * 64)
+    plain = model(images)
+    model.shift = 0
+    assert not torch.allclose(model(images), plain)
+
+
+def test_a_model_folder_from_before_shifts_is_still_read(folder: Path, images: torch.Tensor, tmp_path: Path) -> None:
+    older = copy_of(folder, tmp_path)
+    damage_json(lambda facts: facts["model"].pop("shift"))(older)
+    assert np.array_equal(fscil.load(older).predict_proba(images), fscil.load(folder).predict_proba(images))
+
+
+def copy_of(run: Path, parent: Path) -> Path:
+    """A copy of the run's model folder, to be damaged."""
+    return Path(shutil.copytree(run / "model", parent / "model"))
+
+
 WRONG: list[dict[str, Any]] = [
     {"mean": ["a", "b", "c"]}, {"std": [0, 1, 1]}, {"input_size": 0}, {"input_size": 64}, {"stored_size": "32"},
-    {"stored_size": 10**9}, {"power": None}, {"mirror": "no"}, {"base_margin": "a"},
+    {"stored_size": 10**9}, {"power": None}, {"mirror": "no"}, {"base_margin": "a"}, {"shift": -1}, {"shift": 32},
+    {"shift": 1.0}, {"shift": True}, {"shift": "1"}, {"shift": None},
     {"calibrator_options": {"dropout": 5}}, {"calibrator_options": {"cosine": True, "scale": "a"}},
 ]  # fmt: skip
 
@@ -247,11 +286,31 @@ def fewer_rows(model: Path) -> None:
 def test_a_damaged_folder_is_refused_in_one_line(
     folder: Path, tmp_path: Path, damage: Callable[[Path], object], message: str
 ) -> None:
-    model = tmp_path / "model"
-    model.mkdir()
-    for file in (folder / "model").iterdir():
-        (model / file.name).write_bytes(file.read_bytes())
+    model = copy_of(folder, tmp_path)
     damage(model)
     with pytest.raises(UserError, match=message) as refused:
+        fscil.load(model)
+    assert "\n" not in str(refused.value)
+
+
+def one_input(facts: dict[str, Any]) -> None:
+    facts["model"].update(calibrator="cosine", calibrator_options={"scale": 16.0})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda facts: facts["model"]["calibrator_options"].update(trust="a"),
+        lambda facts: facts["model"]["calibrator_options"].update(common=None),
+        one_input,
+    ],
+    ids=["trust is a word", "common is nothing", "a calibrator of one input"],
+)
+def test_a_damaged_folder_of_pairs_is_refused_in_one_line(
+    paired: Path, tmp_path: Path, change: Callable[[dict[str, Any]], object]
+) -> None:
+    model = copy_of(paired, tmp_path)
+    damage_json(change)(model)
+    with pytest.raises(UserError, match="do not fit together") as refused:
         fscil.load(model)
     assert "\n" not in str(refused.value)

@@ -1,4 +1,4 @@
-"""The calibrator of two numbers: trained rows choose among base classes, class means decide what the choice is worth."""
+"""The calibrator of two numbers: trained rows choose among base classes, class means decide what that is worth."""
 
 from __future__ import annotations
 
