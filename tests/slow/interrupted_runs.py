@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-# LIMIT on the embedded digits, with pre-training, meta-training with an encoder that learns and with dropout, trials and
-# sessions; without the check of calibration, which might decide against meta-training
+# LIMIT on the embedded digits, with pre-training, meta-training with an encoder that learns and with dropout, trials
+# and sessions; without the check of calibration, which might decide against meta-training
 ARGUMENTS = (
     "run", "limit", "digits", "epochs=5", "meta_steps=20", "meta_batch_steps=2", "fake_shot=2", "fake_queries=1",
     "check=false", "trials=3", "--checkpoint-every", "0",

@@ -108,7 +108,7 @@ class LimitSettings(EmbeddingSettings, PretrainSettings):
 
     @property
     def calibrators(self) -> list[str]:
-        return [name.strip() for name in self.calibrator.split(",")]
+        return list(dict.fromkeys(name.strip() for name in self.calibrator.split(",")))
 
     def calibrator_options(self, name: str) -> dict[str, Any]:
         if name == "cosine":
@@ -120,14 +120,14 @@ class LimitSettings(EmbeddingSettings, PretrainSettings):
 
 
 class Limit(PrototypeMethod):
-    """Meta-trained on fake tasks; calibrates rows and query together."""
+    """Meta-trained on fake tasks; calibrates rows and query."""
 
     Settings: ClassVar[type] = LimitSettings
     settings: LimitSettings
 
     def check_sessions(self, sessions: Sequence[Session]) -> None:
-        """What the check of calibration imitates."""
-        self.later = sessions[1:]
+        super().check_sessions(sessions)
+        self.later = sessions[1:]  # what the check of calibration imitates
 
     def refuse_impossible(self, session: Session) -> None:
         """Refuse what cannot be meta-trained before the long pre-training, not after it."""
