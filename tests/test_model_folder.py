@@ -82,7 +82,10 @@ def test_the_card_is_filled_from_the_run(folder: Path) -> None:
 def test_the_card_claims_no_more_than_the_run_knows(folder: Path, config: Config) -> None:
     card = (folder / "model" / "README.md").read_text().replace("\n", " ")
     assert "Training ended with its last step, and the run used its test images only to measure the model." in card
-    assert "settings are the defaults of `decoupled-cosine` on `tiny`, except for `power=0.5`, `shift=2`. How they were" in card
+    assert (
+        "settings are the defaults of `decoupled-cosine` on `tiny`, except for `power=0.5`, `shift=2`. How they were"
+        in card
+    )
     assert "whether test images had a part in that, a run cannot know" in card
     assert "Note:" not in card
     spec, result = ModelSpec.from_json(facts(folder)["model"]), read_result(folder / "result.json")
