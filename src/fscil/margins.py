@@ -207,16 +207,9 @@ def area_of(logits: ArrayLike, labels: ArrayLike, base_classes: int) -> float:
     """The area under the curve of logits [images, classes] without a margin; there must be images of either kind."""
     z, y = np.asarray(logits, dtype=np.float64), np.asarray(labels)
     base, new = z[:, :base_classes], z[:, base_classes:]
-    curve = margin_curve(
-        Scores(
-            y,
-            base.argmax(1)[None],
-            new.argmax(1)[None] + base_classes,
-            base.max(1)[None],
-            new.max(1)[None],
-            (base_classes, new.shape[1]),
-        )  # fmt: skip
-    )
+    best_base, best_new = base.argmax(1)[None], new.argmax(1)[None] + base_classes
+    sizes = (base_classes, new.shape[1])
+    curve = margin_curve(Scores(y, best_base, best_new, base.max(1)[None], new.max(1)[None], sizes))
     if curve is None:
         raise ValueError("an area needs test images of base classes and of new ones")
     return curve.area
