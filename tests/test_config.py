@@ -145,7 +145,7 @@ def test_limit_paper_is_the_papers_on_every_benchmark() -> None:
 @pytest.mark.parametrize("benchmark", datasets.names())
 @pytest.mark.parametrize("name", ["limit", "limit-paper"])
 def test_limit_is_the_papers_algorithm_on_every_benchmark(name: str, benchmark: str) -> None:
-    """Fake classes, rows and logits are the paper's, nothing is done to embeddings, and no class is favoured."""
+    """All parts learn from the paper's fake tasks, nothing is done to embeddings, and no class is favoured."""
     found = resolve(name, benchmark)
     papers = {
         "tasks": "fake", "fake_classes": "base", "rows": "trained", "logits": "inner", "calibrator": "transformer",
@@ -153,12 +153,7 @@ def test_limit_is_the_papers_algorithm_on_every_benchmark(name: str, benchmark: 
     }  # fmt: skip
     settings = {**found.settings, **found.run}
     assert {key: settings[key] for key in papers} == papers
-
-
-def test_the_encoder_of_limit_learns_wherever_there_is_time() -> None:
-    rates = {benchmark: resolve("limit", benchmark).settings["encoder_lr"] for benchmark in datasets.names()}
-    assert {benchmark for benchmark, rate in rates.items() if rate == 0} == {"glyphs"}
-    assert "with a fixed encoder" in resolve("limit", "glyphs").note
+    assert min(settings[key] for key in ("encoder_lr", "rows_lr", "calibrator_lr")) > 0
 
 
 @pytest.mark.parametrize("benchmark", datasets.names())

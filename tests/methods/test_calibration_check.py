@@ -131,12 +131,23 @@ def test_what_cannot_be_checked_is_not_used(
     assert method.model.calibrator_name == "cosine"
 
 
-def test_a_calibrator_that_cannot_be_tried_does_not_hide_the_others(learn: Learn, tiny_benchmark: Build) -> None:
-    """Fake tasks that fit the seven base classes, but not the five of the inner benchmark."""
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"fake_way": 3}, "fake tasks of 2 phases x 3-way need 7 base classes"),  # there are 7, but 5 in the check
+        ({"fake_way": 30}, "fake tasks of 2 phases x 30-way need 61 base classes"),
+        ({"fake_shot": 8}, "a fake task needs 8 shots and 1 queries"),
+        ({"rows_lr": 0.0, "calibrator_lr": 0.0}, "nothing is left to meta-train"),
+    ],
+)
+def test_a_calibrator_that_cannot_be_tried_does_not_hide_the_others(
+    learn: Learn, tiny_benchmark: Build, settings: dict[str, Any], why: str
+) -> None:
     benchmark = tiny_benchmark(base=7, images=10)
-    method = learn("limit", benchmark, check=True, calibrator="transformer,paired", fake_way=3, **PLUS)
+    method = learn("limit", benchmark, check=True, calibrator="transformer,paired", **PLUS, **settings)
     assert "on 5 + 2 base classes: paired " in method.notes[0]
-    assert "transformer could not be tried (fake tasks of 2 phases x 3-way need 7 base classes" in method.notes[0]
+    assert f"transformer could not be tried ({why}" in method.notes[0]
+    assert method.model.calibrator_name in ("paired", "cosine")
 
 
 def test_a_calibrator_that_diverges_is_not_used(learn: Learn, tiny_benchmark: Build) -> None:

@@ -27,7 +27,7 @@ from fscil.episodes import (
     query_labels,
     sizes,
 )
-from fscil.errors import UserError
+from fscil.errors import CannotLearn, UserError
 from fscil.methods.calibration_check import choose_calibrator
 from fscil.methods.pretrain import PretrainSettings, build_augmentation, pretrain
 from fscil.methods.prototypes import EmbeddingSettings, PrototypeMethod
@@ -143,7 +143,7 @@ class Limit(PrototypeMethod):
         else:
             check_tasks(settings.shape, session, encoder_learns=settings.encoder_lr > 0)
         if settings.calibrator_lr == settings.encoder_lr == settings.rows_lr == 0:
-            raise UserError("nothing is left to meta-train: every learning rate is 0; raise calibrator_lr")
+            raise CannotLearn("nothing is left to meta-train: every learning rate is 0; raise calibrator_lr")
 
     def learn_base(self, session: Session) -> None:
         self.refuse_impossible(session)
