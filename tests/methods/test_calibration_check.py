@@ -13,7 +13,7 @@ import pytest
 import torch
 from rich.console import Console
 
-from fscil.benchmark import Benchmark
+from fscil.benchmark import Benchmark, Session
 from fscil.engine import Engine
 from fscil.engine.metrics_log import MetricsLog
 from fscil.errors import UserError
@@ -148,6 +148,21 @@ def test_a_calibrator_that_cannot_be_tried_does_not_hide_the_others(
     assert "on 5 + 2 base classes: paired " in method.notes[0]
     assert f"transformer could not be tried ({why}" in method.notes[0]
     assert method.model.calibrator_name in ("paired", "cosine")
+
+
+def test_what_can_be_tried_but_not_trained_on_all_base_classes_is_left_out(
+    make_method: Callable[..., Method], tiny_benchmark: Build, gains: Callable[..., None]
+) -> None:
+    """The last base class has four images: enough to arrive late in the check, but not for fake tasks."""
+    gains(transformer=[1.0] * 20)
+    benchmark = tiny_benchmark(base=6, images=10)
+    base, *later = benchmark.sessions
+    few = Session(base.classes, base.images[:-6], base.labels[:-6])
+    method = make_method("limit", benchmark, check=True, **{**PLUS, "fake_shot": 4})
+    method.check_sessions([few, *later])
+    method.learn_base(few)
+    assert "could not be tried (a fake task needs 4 shots and 1 queries of a class, but one" in method.notes[0]
+    assert method.model.calibrator_name == "cosine"
 
 
 def test_a_calibrator_that_diverges_is_not_used(learn: Learn, tiny_benchmark: Build) -> None:

@@ -29,7 +29,7 @@ def choose_calibrator(method: Limit, session: Session, later: Sequence[Session])
         if not later:
             raise CannotLearn("there is no few-shot session to imitate")
         inner = inner_benchmark(session, later[0], "check", [str(label) for label in session.classes])
-        areas, refused = areas_of(method, inner.to(method.engine.device))
+        areas, refused = areas_of(method, session, inner.to(method.engine.device))
     except CannotLearn as error:
         return None, f"calibration is off, since it cannot be checked: {error}"
     base, new = len(inner.sessions[0].classes), len(inner.class_names) - len(inner.sessions[0].classes)
@@ -44,7 +44,7 @@ def choose_calibrator(method: Limit, session: Session, later: Sequence[Session])
     return None, f"calibration is off, checked: {where}"
 
 
-def areas_of(method: Limit, inner: Benchmark) -> tuple[dict[str | None, list[float]], dict[str, str]]:
+def areas_of(method: Limit, session: Session, inner: Benchmark) -> tuple[dict[str | None, list[float]], dict[str, str]]:
     """By calibrator, None for class means: the area of every draw. And why a calibrator could not be tried."""
     engine, names = method.engine, method.settings.calibrators
     found: dict[str | None, list[float]] = {}
@@ -62,6 +62,7 @@ def areas_of(method: Limit, inner: Benchmark) -> tuple[dict[str | None, list[flo
             engine.scope = f"{scope}check-{name}-"
             try:
                 if name:
+                    trial.refuse_impossible(session)
                     trial.refuse_impossible(inner.sessions[0])
                 trial.calibrate(inner.sessions[0], name)
             except CannotLearn as error:
