@@ -1,4 +1,4 @@
-"""Short runs of the tiny dataset, and a power cut in the middle of one."""
+"""Short runs of the tiny dataset and of digits, and a power cut in the middle of one."""
 
 from __future__ import annotations
 
@@ -13,16 +13,28 @@ import torch
 from rich.console import Console
 
 from fscil import runs
-from fscil.config import resolve
+from fscil.config import overrides_of, resolve
 from fscil.engine.metrics_log import MetricsLog
 from fscil.results import Result
 
+SHORT = [
+    "epochs=1", "batch=128", "lr=0.05", "meta_steps=2", "fake_way=1", "fake_shot=2", "fake_queries=1",
+    "session_epochs=2", "check=false",
+]  # fmt: skip
+PLUS = ["calibrator=transformer", "base_margin=0.4"]  # of limit-plus: calibrated, whitened, with a margin
+PAIRED = ["calibrator=paired", "shift=1", "mirror=true"]
 QUIET = Console(quiet=True)
 Start = Callable[..., Result]
 
 
 def where(folder: Path) -> runs.RunEnvironment:
     return runs.RunEnvironment(torch.device("cpu"), folder, checkpoint_seconds=0.0)
+
+
+def run_on_digits(folder: Path, *settings: str) -> Path:
+    config = resolve("limit-plus", "digits", [*overrides_of("limit-plus", "digits", SHORT), *settings])
+    runs.start(config, where(folder), QUIET)
+    return folder
 
 
 @pytest.fixture

@@ -6,7 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from fscil.benchmark import Benchmark, split, validation_benchmark
+from fscil import datasets
+from fscil.benchmark import Benchmark, inner_benchmark, split, validation_benchmark
+from fscil.errors import UserError
 
 Build = Callable[..., Benchmark]
 
@@ -31,6 +33,48 @@ def test_another_draw_of_an_inner_benchmark(tiny_benchmark: Build) -> None:
     redrawn, made_again = validation_benchmark(outer).redrawn(3), validation_benchmark(outer, trial=3)
     assert same_sessions(redrawn, made_again)
     assert redrawn.split_checksum == made_again.split_checksum
+
+
+def sizes(benchmark: Benchmark) -> list[tuple[int, int]]:
+    """Classes and images of every session."""
+    return [(len(session.classes), len(session.labels)) for session in benchmark.sessions]
+
+
+@pytest.mark.parametrize(
+    ("base", "way", "expected"),
+    [
+        (60, 5, [(40, 320), *[(5, 10)] * 4]),
+        (9, 2, [(7, 56), (2, 4)]),
+        (6, 2, [(4, 32), (2, 4)]),
+        (5, 3, [(4, 32), (1, 2)]),  # a third of them is less than a session
+        (3, 2, [(2, 16), (1, 2)]),
+    ],
+)
+def test_an_inner_benchmark_has_a_third_of_the_base_classes_arrive_later(
+    tiny_benchmark: Build, base: int, way: int, expected: list[tuple[int, int]]
+) -> None:
+    """Ten images a class, of which two are held out; two shots."""
+    outer = tiny_benchmark(base=base, ways=(way, 1), shots=(2, 3), images=10, size=2)
+    inner = validation_benchmark(outer)
+    assert sizes(inner) == expected
+    assert inner.class_names == outer.class_names[: sum(classes for classes, _ in expected)]
+    assert inner.test_labels.bincount().tolist() == [2] * len(inner.class_names)
+    assert (inner.name, inner.warnings) == ("tiny-validation", outer.warnings)
+
+
+def test_an_inner_benchmark_of_digits() -> None:
+    """3 + 1 x 1-way 5-shot: a third of four base classes is less than a session of two."""
+    digits = datasets.get("digits")
+    inner = validation_benchmark(digits.load(digits.options(), None))
+    assert [session.classes for session in inner.sessions] == [(0, 1, 2), (3,)]
+    assert len(inner.sessions[1].labels) == 5
+    assert inner.class_names == ("0", "1", "2", "3")
+
+
+def test_too_few_base_classes_have_no_inner_benchmark(tiny_benchmark: Build) -> None:
+    base, later, _ = tiny_benchmark(base=2).sessions
+    with pytest.raises(UserError, match=r"^mine: an inner benchmark .* there are only 2; three are needed$"):
+        inner_benchmark(base, later, "mine", ["a", "b"])
 
 
 def test_another_draw_shares_all_but_the_shots(tiny_benchmark: Build) -> None:

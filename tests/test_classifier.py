@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -21,13 +20,9 @@ import fscil
 from fscil import datasets, methods, runs
 from fscil.config import overrides_of, resolve
 from fscil.datasets.decode import decode
-from fscil.engine.checkpoint import load_tensors, save_tensors
 from fscil.errors import UserError
+from run_helpers import PAIRED, PLUS, SHORT, run_on_digits
 
-SHORT = [
-    "epochs=1", "batch=128", "lr=0.05", "meta_steps=2", "fake_way=1", "fake_shot=2", "fake_queries=1",
-    "session_epochs=2",
-]  # fmt: skip
 SMALL = {"digits": [], "glyphs": ["images_per_class=5", "test_images_per_class=3", "fake_classes=base"]}
 
 # in a new process: every model under the first argument against its run's own predictions, from eight threads too
@@ -57,9 +52,10 @@ for run in sorted(Path(sys.argv[1]).iterdir()):
 
 @pytest.mark.parametrize("benchmark", ["digits", "glyphs"])
 def test_a_new_process_predicts_what_the_run_predicted(benchmark: str, tmp_path: Path) -> None:
-    for name in methods.names():
-        config = resolve(name, benchmark, overrides_of(name, benchmark, [*SHORT, *SMALL[benchmark]]))
-        environment = runs.RunEnvironment(torch.device("cpu"), tmp_path / name)
+    presets = {**{name: (name, []) for name in methods.names()}, "paired": ("limit-plus", PAIRED)}
+    for folder, (name, more) in presets.items():
+        config = resolve(name, benchmark, overrides_of(name, benchmark, [*SHORT, *SMALL[benchmark], *more]))
+        environment = runs.RunEnvironment(torch.device("cpu"), tmp_path / folder)
         runs.start(config, environment, Console(quiet=True))
     source = Path(fscil.__file__).parents[1]
     settings = {**os.environ, "PYTHONPATH": str(source), "OMP_NUM_THREADS": str(torch.get_num_threads())}
@@ -67,16 +63,17 @@ def test_a_new_process_predicts_what_the_run_predicted(benchmark: str, tmp_path:
         [sys.executable, "-c", CHECK, str(tmp_path)], env=settings, capture_output=True, text=True, cwd=tmp_path
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == methods.names()
+    assert done.stdout.split() == sorted(presets)
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of LIMIT on digits: calibrated, whitened, with a margin."""
-    path = tmp_path_factory.mktemp("model") / "run"
-    config = resolve("limit", "digits", overrides_of("limit", "digits", SHORT))
-    runs.start(config, runs.RunEnvironment(torch.device("cpu"), path), Console(quiet=True))
-    return path
+    return run_on_digits(tmp_path_factory.mktemp("model") / "run", *PLUS)
+
+
+@pytest.fixture(scope="module")
+def paired(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return run_on_digits(tmp_path_factory.mktemp("paired") / "run", *PAIRED)
 
 
 @pytest.fixture(scope="module")
@@ -174,11 +171,13 @@ def test_rows_can_be_taken_away_and_added_again(folder: Path, images: torch.Tens
     assert torch.allclose(again, before[:, [0, 1, 2, 3, 4, 5, 7, 8, 9, 6]], atol=1e-4)
 
 
-@pytest.mark.parametrize("settings", [[], ["logits=inner", "mirror=true"]], ids=["cosine", "inner, mirrored"])
+@pytest.mark.parametrize(
+    "settings",
+    [PLUS, [*PLUS, "logits=inner", "mirror=true"], PAIRED],
+    ids=["cosine", "inner, mirrored", "paired, shifted"],
+)
 def test_torch_export_takes_a_model(settings: list[str], images: torch.Tensor, tmp_path: Path) -> None:
-    config = resolve("limit", "digits", [*overrides_of("limit", "digits", SHORT), *settings])
-    runs.start(config, runs.RunEnvironment(torch.device("cpu"), tmp_path / "run"), Console(quiet=True))
-    model = fscil.load(tmp_path / "run").model
+    model = fscil.load(run_on_digits(tmp_path / "run", *settings)).model
     batch = torch.export.Dim("batch", min=2, max=256)
     with torch.no_grad():
         program = torch.export.export(model, (images[:5],), dynamic_shapes=({0: batch},))
@@ -187,71 +186,14 @@ def test_torch_export_takes_a_model(settings: list[str], images: torch.Tensor, t
             assert torch.allclose(program.module()(images[:n]), expected, atol=1e-4 * float(expected.abs().max()))
 
 
-WRONG: list[dict[str, Any]] = [
-    {"mean": ["a", "b", "c"]}, {"std": [0, 1, 1]}, {"input_size": 0}, {"input_size": 64}, {"stored_size": "32"},
-    {"stored_size": 10**9}, {"power": None}, {"mirror": "no"}, {"base_margin": "a"},
-    {"calibrator_options": {"dropout": 5}}, {"calibrator_options": {"cosine": True, "scale": "a"}},
-]  # fmt: skip
-
-
-def damage_json(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None]:
-    def damage(model: Path) -> None:
-        facts = json.loads((model / "config.json").read_text())
-        change(facts)
-        (model / "config.json").write_text(json.dumps(facts))
-
-    return damage
-
-
-def wrong_in_model(values: dict[str, Any]) -> Callable[[Path], None]:
-    return damage_json(lambda facts: facts["model"].update(values))
-
-
-def fewer_rows(model: Path) -> None:
-    tensors, about = load_tensors(model / "model.safetensors")
-    tensors["rows"] = tensors["rows"][:3]
-    save_tensors(model / "model.safetensors", tensors, about)
-
-
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (lambda model: (model / "config.json").unlink(), "name a model folder"),
-        (lambda model: (model / "config.json").write_text("{"), "not valid JSON"),
-        (lambda model: (model / "config.json").write_text("[]"), "not a model's configuration"),
-        (damage_json(lambda facts: facts.update(format=99)), "written by a newer fscil"),
-        (damage_json(lambda facts: facts.pop("class_names")), "does not name its classes"),
-        (damage_json(lambda facts: facts["class_names"].pop()), "do not fit together"),
-        (damage_json(lambda facts: facts["model"].pop("mean")), "do not fit together"),
-        *(
-            (damage_json(lambda facts, wrong=wrong: facts["model"].update(wrong)), "do not fit together")
-            for wrong in WRONG
-        ),
-        (damage_json(lambda facts: facts.update(format=True)), "not a model's configuration"),
-        (damage_json(lambda facts: facts["class_names"].__setitem__(0, "1")), "does not name its classes"),
-        (
-            damage_json(lambda facts: facts["model"].update(encoder="resnet19")),
-            "is unknown here; install",
-        ),
-        (
-            damage_json(lambda facts: facts["model"].update(calibrator="nobody")),
-            "is unknown here; install",
-        ),
-        (
-            lambda model: (model / "model.safetensors").write_bytes(b"\\x80\\x04K\\x01."),
-            "cannot be read .* copy the whole folder",
-        ),
-        (fewer_rows, "do not fit together"),
-    ],
-)
-def test_a_damaged_folder_is_refused_in_one_line(
-    folder: Path, tmp_path: Path, damage: Callable[[Path], object], message: str
-) -> None:
-    model = tmp_path / "model"
-    model.mkdir()
-    for file in (folder / "model").iterdir():
-        (model / file.name).write_bytes(file.read_bytes())
-    damage(model)
-    with pytest.raises(UserError, match=message) as refused:
-        fscil.load(model)
-    assert "\n" not in str(refused.value)
+def test_a_model_folder_keeps_shifts_and_pairs(paired: Path, images: torch.Tensor) -> None:
+    facts = json.loads((paired / "model" / "config.json").read_text())["model"]
+    assert (facts["shift"], facts["mirror"], facts["calibrator"]) == (1, True, "paired")
+    model = fscil.load(paired).model
+    assert (model.shift, model.mirror) == (1, True)
+    assert model.rows.shape == (10, 2 * 64)
+    assert (model.rows[:, 64:] != 0).any(1).tolist() == [True] * 4 + [False] * 6  # new classes have no trained row
+    assert fscil.load(paired).embed(images).shape == (len(images), 2 * 64)
+    plain = model(images)
+    model.shift = 0
+    assert not torch.allclose(model(images), plain)

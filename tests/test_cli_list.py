@@ -25,7 +25,7 @@ def test_methods_and_presets_with_a_line_each() -> None:
     lines = listed("methods")
     assert set(methods.names()) < set(lines)
     assert lines["decoupled-cosine"] == "Class means and cosine on a fixed encoder: the yardstick"
-    assert "to the letter of the paper" in lines["limit-paper"]
+    assert "as the paper's text has it" in lines["limit-paper"]
     assert lines["limit-paper"].endswith("(preset of limit)")
     assert len(set(lines.values())) == len(lines)
 
@@ -33,7 +33,7 @@ def test_methods_and_presets_with_a_line_each() -> None:
 def test_methods_as_json() -> None:
     printed = json.loads(runner.invoke(app, ["methods", "--json"]).stdout)
     assert list(printed) == list(listed("methods"))
-    assert printed["limit-paper"] == {"method": "limit", "description": "LIMIT to the letter of the paper"}
+    assert printed["limit-paper"] == {"method": "limit", "description": "LIMIT as the paper's text has it"}
     assert printed["limit"]["method"] == "limit"
     for name, each in printed.items():
         assert each["method"] in methods.names()

@@ -13,6 +13,7 @@ from fscil import datasets, recipes
 from fscil.config import Config, check_overrides, overrides_of, presets, read_config, resolve, to_toml
 from fscil.config_layers import known_settings
 from fscil.errors import UserError
+from fscil.pairing import different_embedding
 
 COMBINATIONS = list(product(presets(), datasets.names()))
 
@@ -47,7 +48,8 @@ def test_limit_paper_is_the_paper() -> None:
         "lr": 0.1, "momentum": 0.9, "batch": 128, "fake_phases": 2, "fake_way": 5, "fake_shot": 5,
         "fake_classes": "base", "tasks": "fake", "rows": "trained", "logits": "inner", "dropout": 0.5,
         "encoder_lr": 2e-4, "rows_lr": 2e-4, "calibrator_lr": 2e-4, "halve_every": 1000, "meta_steps": 5000,
-        "power": 1.0, "mirror": False, "augmentation": "autoaug", "encoder": "resnet20",
+        "power": 1.0, "mirror": False, "shift": 0, "whiten": 0.0, "augmentation": "autoaug", "encoder": "resnet20",
+        "calibrator": "transformer", "check": False, "inner_scale": 1.0,
     }  # fmt: skip
     assert {key: found.settings[key] for key in expected} == expected
     assert found.run["base_margin"] == 0
@@ -69,6 +71,9 @@ def test_limit_paper_is_the_paper() -> None:
         (("limit", "digits", ["trial=x"]), "trial=x is not an int"),
         (("limit", "digits", ["encoder=resnet19"]), "unknown encoder 'resnet19': did you mean 'resnet18'"),
         (("limit", "digits", ["calibrator=transfomer"]), "unknown calibrator 'transfomer': did you mean 'transformer'"),
+        (("limit", "digits", ["calibrator=paired, pared"]), "unknown calibrator 'pared': did you mean 'paired'"),
+        (("limit", "digits", ["calibrator=paired,"]), "unknown calibrator ''"),
+        (("limit", "digits", ["encoder=resnet20,resnet18"]), "unknown encoder 'resnet20,resnet18'"),
     ],
 )
 def test_what_is_wrong_is_said(arguments: tuple[str, str, list[str]], message: str) -> None:
@@ -108,13 +113,13 @@ def test_explained_settings_are_valid_toml_with_the_same_values() -> None:
 
 
 def test_every_value_says_where_it_is_from() -> None:
-    lines = to_toml(resolve("limit", "cifar100", ["epochs=7", "momentum=0.9"]), explain=True).splitlines()
+    lines = to_toml(resolve("limit-plus", "cifar100", ["epochs=7", "momentum=0.9"]), explain=True).splitlines()
     shown = {line.partition(" ")[0]: line.partition("  # ")[2] for line in lines}
     assert shown["batch"].startswith("recipe large-batch; default 128, the paper's. images per step")
     assert shown["epochs"].startswith("typed; default 300, the paper's. passes over")
     assert shown["momentum"].startswith("typed. ")  # and happens to be the default
     assert shown["weight_decay"].startswith("default, the released code's")
-    assert shown["base_margin"].startswith("preset limit; default 0.0, the paper's. ")
+    assert shown["base_margin"].startswith("preset limit-plus; default 0.0, the paper's. ")
     assert shown["cutout"].startswith("dataset cifar100; default 0. ")
     assert shown["scale"].startswith("default. ")
     assert shown["recipe"].startswith('dataset cifar100; default "none". ')
@@ -131,11 +136,39 @@ def test_what_is_ours_is_not_called_the_papers() -> None:
 def test_limit_paper_is_the_papers_on_every_benchmark() -> None:
     """Whatever benchmarks set for speed, limit-paper keeps the paper's values."""
     stated = {"batch": 128, "lr": 0.1, "epochs": 300, "dropout": 0.5, "encoder_lr": 2e-4, "calibrator_lr": 2e-4}
-    ours = {"power": 1.0, "mirror": False, "whiten": 0.0, "base_margin": 0.0}
+    ours = {"check": False, "calibrator": "transformer", "inner_scale": 1.0}
     for benchmark in datasets.names():
-        found = resolve("limit-paper", benchmark)
-        settings = {**found.settings, **found.run}
+        settings = resolve("limit-paper", benchmark).settings
         assert {key: settings[key] for key in {**stated, **ours}} == {**stated, **ours}
+
+
+@pytest.mark.parametrize("benchmark", datasets.names())
+@pytest.mark.parametrize("name", ["limit", "limit-paper"])
+def test_limit_is_the_papers_algorithm_on_every_benchmark(name: str, benchmark: str) -> None:
+    """All parts learn from the paper's fake tasks, nothing is done to embeddings, and no class is favoured."""
+    found = resolve(name, benchmark)
+    papers = {
+        "tasks": "fake", "fake_classes": "base", "rows": "trained", "logits": "inner", "calibrator": "transformer",
+        "power": 1.0, "mirror": False, "shift": 0, "whiten": 0.0, "base_margin": 0.0,
+    }  # fmt: skip
+    settings = {**found.settings, **found.run}
+    assert {key: settings[key] for key in papers} == papers
+    assert min(settings[key] for key in ("encoder_lr", "rows_lr", "calibrator_lr")) > 0
+
+
+@pytest.mark.parametrize("benchmark", datasets.names())
+def test_limit_plus_and_its_class_means_have_one_embedding(benchmark: str) -> None:
+    ours, means = resolve("limit-plus", benchmark), resolve("decoupled-cosine-plus", benchmark)
+    assert different_embedding(ours, means) == []
+    assert different_embedding(ours, resolve("limit", benchmark)) != []
+    assert (means.method, means.settings["rows"]) == ("decoupled-cosine", "means")
+
+
+@pytest.mark.parametrize("name", ["limit", "limit-plus"])
+def test_calibration_is_checked_on_data_that_nobody_tuned_for(name: str) -> None:
+    assert {benchmark: resolve(name, benchmark).settings["check"] for benchmark in datasets.names()} == {
+        "cifar100": False, "digits": True, "folder": True, "glyphs": False,
+    }  # fmt: skip
 
 
 def test_hash_tells_configurations_apart_and_seeds_together() -> None:

@@ -17,7 +17,7 @@ COMBINATIONS = list(product(presets(), datasets.names()))
 
 def values_of(key: str, field: Any, hint: Any) -> st.SearchStrategy[str]:
     """Any value that the setting takes, as it might be typed."""
-    least = field.metadata.get("least")
+    least, most = field.metadata.get("least"), field.metadata.get("most")
     by_name = {"recipe": recipes.names, "encoder": encoders.names, "calibrator": calibrators.names}
     if key in by_name:
         return st.sampled_from(by_name[key]())
@@ -26,9 +26,9 @@ def values_of(key: str, field: Any, hint: Any) -> st.SearchStrategy[str]:
     if hint is bool:
         return st.sampled_from(["true", "off", "1"])
     if hint is int:
-        return st.integers(int(least or 0), 10**6).map(str)
+        return st.integers(int(least or 0), int(most or 10**6)).map(str)
     if hint is float:
-        return st.floats(least or 0, field.metadata.get("most") or 1e9).map(str)
+        return st.floats(least or 0, most or 1e9).map(str)
     return st.text(st.characters(blacklist_categories=["Cs"]), max_size=8)
 
 

@@ -21,7 +21,7 @@ from fscil.results import read_result
 
 @pytest.fixture
 def config(tiny_dataset: str) -> Config:
-    return resolve("decoupled-cosine", tiny_dataset, ["power=0.5"], seed=3)
+    return resolve("decoupled-cosine", tiny_dataset, ["power=0.5", "shift=2"], seed=3)
 
 
 @pytest.fixture
@@ -45,6 +45,7 @@ def test_config_json_says_what_the_model_is_built_from(folder: Path, tiny_benchm
         mean=benchmark.mean,
         std=benchmark.std,
         power=0.5,
+        shift=2,
         calibrator="cosine",
         calibrator_options={"scale": 16.0},
     )
@@ -75,13 +76,16 @@ def test_the_card_is_filled_from_the_run(folder: Path) -> None:
     assert "| seed | 3 |" in card
     assert "images kept" not in card  # this method has no memory
     assert result["config_hash"] in card
-    assert "`fscil run decoupled-cosine tiny power=0.5 --seed 3`" in card
+    assert "`fscil run decoupled-cosine tiny power=0.5 shift=2 --seed 3`" in card
 
 
 def test_the_card_claims_no_more_than_the_run_knows(folder: Path, config: Config) -> None:
     card = (folder / "model" / "README.md").read_text().replace("\n", " ")
     assert "Training ended with its last step, and the run used its test images only to measure the model." in card
-    assert "settings are the defaults of `decoupled-cosine` on `tiny`, except for `power=0.5`. How they were" in card
+    assert (
+        "settings are the defaults of `decoupled-cosine` on `tiny`, except for `power=0.5`, `shift=2`. How they were"
+        in card
+    )
     assert "whether test images had a part in that, a run cannot know" in card
     assert "Note:" not in card
     spec, result = ModelSpec.from_json(facts(folder)["model"]), read_result(folder / "result.json")

@@ -11,8 +11,8 @@ from fscil.pairing import different_embedding, paired_lines
 from fscil.results import Result
 
 MakeResult = Callable[..., Result]
-SAME = ["power=0.5", "mirror=true", "whiten=1"]
-PLAIN = ["power=1", "mirror=false", "whiten=0"]
+SAME = ["power=0.5", "mirror=true", "shift=1", "whiten=1"]
+PLAIN = ["power=1", "mirror=false", "shift=0", "whiten=0"]
 
 
 def zero(last: float, base: float, new: float, harmonic_mean: float) -> dict[str, object]:
@@ -89,18 +89,19 @@ def test_a_stream_without_new_classes_has_a_last_session_only(make_result: MakeR
 
 def test_methods_on_different_embeddings_are_not_paired(groups: dict[str, list[Result]]) -> None:
     assert paired_lines(groups, configs([], []), "limit", "decoupled-cosine") == [
-        "limit and decoupled-cosine are not paired, since their embeddings differ in power, mirror, whiten; to pair "
-        "them, set the same for both, for instance power=0.5 mirror=true whiten=1.0"
+        "limit and decoupled-cosine are not paired, since their embeddings differ in power, mirror, shift, whiten; to "
+        "pair them, set the same for both, for instance power=0.5 mirror=true shift=1 whiten=1.0"
     ]
     assert paired_lines(groups, configs([], []), "finetune", "limit") == [
-        "finetune and limit are not paired, since their embeddings differ in power, mirror, whiten"
+        "finetune and limit are not paired, since their embeddings differ in power, mirror, shift, whiten"
     ]
 
 
 @pytest.mark.parametrize(
     ("a", "b", "differing"),
     [
-        (["base_margin=0", "meta_steps=7"], SAME, []),
+        (["base_margin=0", "meta_steps=7", "rows=trained", "calibrator=paired"], SAME, []),
+        (["shift=2"], SAME, ["shift"]),
         (["lr=0.3"], SAME, ["lr"]),
         (["validation=classes"], SAME, ["validation"]),
         (["augmentation=basic"], [*SAME, "augmentation=autoaug"], ["augmentation"]),

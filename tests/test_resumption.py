@@ -49,8 +49,13 @@ def test_a_finished_run_is_read_and_not_repeated(start: Start, tmp_path: Path, m
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
 
 
+# a fixed encoder and blends; and a choice among calibrators, made on an inner benchmark
+FIXED = ["encoder_lr=0", "fake_classes=mixed", "rows=means", "logits=cosine", "whiten=1", "dropout=0"]
+CHECKED = [*FIXED, "check=true", "calibrator=paired,transformer", "base=5", "images=10"]
+
+
 @pytest.mark.parametrize(
-    ("name", "more"), [*((name, []) for name in methods.names()), ("limit", ["encoder_lr=2e-4", "dropout=0.5"])]
+    ("name", "more"), [*((name, []) for name in methods.names()), ("limit", FIXED), ("limit", CHECKED)]
 )
 def test_interrupted_at_every_line_of_its_metrics_and_resumed(
     start: Start,
@@ -74,6 +79,8 @@ def test_interrupted_at_every_line_of_its_metrics_and_resumed(
     assert "total" not in result.seconds  # this process knows only part of it
     assert result.accuracy == expected.accuracy
     assert result.trials == expected.trials
+    assert result.note == expected.note
+    assert ("area against class means on" in result.note) == ("check=true" in more)
     for file in ("predictions.safetensors", "model/model.safetensors"):
         assert (tmp_path / "run" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes()
     told, expected_lines = (

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import html
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -186,6 +188,18 @@ def test_one_process_compares_no_data_and_looks_at_the_base_session_alone(
         monkeypatch.setattr(module, "digest", lambda images, labels: hashed.append(len(labels)) or "digest")
     start("decoupled-cosine")
     assert hashed == [4 * 8]
+
+
+def test_what_the_check_found_is_told_wherever_the_run_is(tiny_dataset: str, tmp_path: Path) -> None:
+    config = resolve("limit", tiny_dataset, ["check=true", "base=6"])
+    result = runs.start(replace(config, note="for speed, few steps"), where(tmp_path / "run"), QUIET)
+    own, found = result.note.split("; ", 1)
+    assert own == "for speed, few steps"
+    assert found.startswith("calibration ")
+    assert "area against class means on 4 + 2 base classes: transformer " in found
+    assert read_result(tmp_path / "run").note == result.note
+    for file in ("report.html", "model/README.md"):
+        assert found in html.unescape((tmp_path / "run" / file).read_text())
 
 
 def test_a_shot_seed_that_numpy_cannot_take_is_refused(start: Start) -> None:

@@ -44,7 +44,13 @@ def start(method: str, photos: Path, out: Path, *more: str) -> Result:
 
 
 @pytest.mark.parametrize(
-    ("method", "more"), [("limit", []), ("limit", ["encoder_lr=2e-4", "dropout=0.5"]), ("decoupled-cosine", [])]
+    ("method", "more"),
+    [
+        ("limit", ["check=false"]),
+        ("limit", ["check=false", "encoder_lr=0", "fake_classes=mixed", "whiten=1"]),
+        ("limit", ["check=true", "calibrator=paired,transformer"]),
+        ("decoupled-cosine", []),
+    ],
 )
 def test_a_streamed_run_has_the_numbers_of_a_resident_one(
     photo_folder: PhotoFolder, tmp_path: Path, method: str, more: list[str]

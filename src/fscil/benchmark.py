@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fscil.errors import UserError
+from fscil.errors import CannotLearn, UserError
 from fscil.images import Colour, Images, mean_and_deviation, subset
 
 Classes = tuple[int, ...]
@@ -135,7 +135,7 @@ def split(
     for classes, shot in [(tuple(range(base_classes)), 1), *sizes]:
         for label in classes:
             if counts[label] < shot:
-                raise UserError(
+                raise CannotLearn(
                     f"{name}: class {class_names[label]!r} has {counts[label]} training images, fewer than its {shot} "
                     "shots; add images, lower shot, or leave the class out"
                 )
@@ -204,7 +204,7 @@ def inner_benchmark(
     shot = len(later.labels) // len(later.classes)
     way = min(len(later.classes), classes // 3)
     if way < 1:
-        raise UserError(
+        raise CannotLearn(
             f"{name}: an inner benchmark holds out a third of the base classes, but there are only {classes}; "
             "three are needed"
         )

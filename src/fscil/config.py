@@ -104,9 +104,11 @@ def resolve(preset: str, benchmark: str, overrides: Sequence[str] = (), seed: in
         sources.update(dict.fromkeys(own, source))
         if pretrains and (other := other_length(own)) and values[other]:
             values[other], sources[other] = 0, source
-    for key, listed in {"encoder": encoders.names, "calibrator": calibrators.names}.items():
-        for name in str(values[key]).split(",") if key in known else ():  # a check may choose among calibrators
-            choose(name.strip(), listed(), key)
+    if "encoder" in known:
+        choose(values["encoder"], encoders.names(), "encoder")
+    if "calibrator" in known:
+        for name in values["calibrator"].split(","):  # a check may choose among several
+            choose(name.strip(), calibrators.names(), "calibrator")
     if pretrains and not (values["epochs"] or values["steps"]):
         raise UserError("epochs=0 and steps=0 leave nothing to pre-train with; give one of them")
     complete = {section: {key: values[key] for key in defaults} for section, defaults in sections.items()}

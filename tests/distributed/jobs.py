@@ -70,17 +70,29 @@ encoders.BACKBONES["small"] = Small
 # 70 images: ten steps of 7, which two processes cannot share evenly, or two epochs of five steps of 14
 PRETRAIN: dict[str, Any] = {"encoder": "small", "epochs": 1, "batch": 7, "augmentation": "basic"}
 META: dict[str, Any] = {
-    **PRETRAIN, "batch": 35, "fake_phases": 2, "fake_way": 1, "fake_shot": 3, "fake_queries": 1, "meta_steps": 10,
-    "meta_batch_steps": 5, "power": 1.0, "whiten": 0.0, "dropout": 0.5,
+    **PRETRAIN,
+    "batch": 35,
+    "fake_phases": 2,
+    "fake_way": 1,
+    "fake_shot": 3,
+    "fake_queries": 1,
+    "meta_steps": 10,
+    "meta_batch_steps": 5,
+}
+PLUS: dict[str, Any] = {
+    **META, "fake_classes": "mixed", "rows": "means", "logits": "cosine", "encoder_lr": 0.0, "dropout": 0.0,
+    "whiten": 1.0, "shift": 1, "mirror": True,
 }  # fmt: skip
 SCENARIOS: dict[str, tuple[str, dict[str, Any]]] = {
     "pre-training": ("decoupled-cosine", {**PRETRAIN, "epochs": 2, "batch": 14}),
     "ResNet20": ("decoupled-cosine", {**PRETRAIN, "encoder": "resnet20"}),
     "pre-training, uneven shares": ("decoupled-cosine", PRETRAIN),
-    "blends": ("limit", META),
-    "base classes, uneven shares": ("limit", {**META, "fake_classes": "base", "fake_shot": 2}),
-    "fixed encoder": ("limit", {**META, "encoder_lr": 0.0}),
-    "fixed encoder, whitened": ("limit", {**META, "encoder_lr": 0.0, "whiten": 1.0, "dropout": 0.0}),
+    "blends": ("limit", {**META, "fake_classes": "mixed"}),
+    "base classes, uneven shares": ("limit", {**META, "fake_shot": 2}),
+    "fixed encoder": ("limit", {**META, "fake_classes": "mixed", "encoder_lr": 0.0}),
+    "fixed encoder, whitened": ("limit", PLUS),
+    "paired": ("limit", {**PLUS, "calibrator": "paired"}),
+    "calibration that is checked": ("limit", {**PLUS, "calibrator": "paired,transformer", "check": True}),
     "plain batches": ("limit", {**META, "tasks": "plain", "batch": 7}),
     "finetuning": ("finetune", {**META, "session_epochs": 10}),
     "rotated classes": ("limit", {**META, "fake_classes": "rotated"}),
@@ -128,9 +140,11 @@ def learn(
     known = {key: value for key, value in {**rates, **settings}.items() if key in cls.Settings.__dataclass_fields__}
     engine = kind(torch.device(device), 2, folder, checkpoint_seconds=0.0, console=Console(quiet=True))
     method = cls(make(cls.Settings, known), Context(engine, (0.5, 0.5, 0.5), (0.25, 0.25, 0.25)))
-    method.learn_base(session(range(5), 14, device=device))
-    method.learn_session(session(range(5, 6), 3, seed=4, device=device))
-    about = {"captured": engine.captured}
+    base, later = session(range(5), 14, device=device), session(range(5, 6), 3, seed=4, device=device)
+    method.check_sessions([base, later])
+    method.learn_base(base)
+    method.learn_session(later)
+    about = {"captured": engine.captured, "notes": method.notes}
     save_tensors(folder / f"state-{distributed.rank()}.safetensors", method.state(), about)
 
 

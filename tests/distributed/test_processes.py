@@ -77,6 +77,17 @@ def test_both_processes_hold_the_same_model_to_the_bit(two: Path, precision: str
     assert furthest(state(two / precision / scenario, 0), state(two / precision / scenario, 1)) == 0
 
 
+def test_both_processes_choose_the_same_calibrator_as_one(one: Path, two: Path) -> None:
+    folders = [each / "float64" / "calibration that is checked" for each in (one, two, two)]
+    told = [
+        load_tensors(folder / f"state-{rank}.safetensors")[1]["notes"]
+        for folder, rank in zip(folders, (0, 0, 1), strict=True)
+    ]
+    assert told[0] == told[1] == told[2]
+    assert "on 4 + 1 base classes: paired " in told[0][0]
+    assert {"check-pretrain", "check-transformer-meta-train"} <= {stage for stage, _ in losses(folders[0])}
+
+
 def test_a_run_stopped_by_one_process_is_finished_by_two(one: Path, two: Path) -> None:
     whole = one / "float32" / "blends"
     assert furthest(state(whole), state(two / "stopped by one")) < 1e-4

@@ -13,13 +13,10 @@ from fscil.engine import Engine, Stage
 from fscil.methods import Context, Method
 from fscil.settings import make
 
-# short enough for a whole method to take a fraction of a second; as in the paper, all parts are meta-trained and
-# features are used unchanged; a method uses the settings that it knows
+# short enough for a whole method to take a fraction of a second; a method uses the settings that it knows
 SHORT: dict[str, Any] = {
     "epochs": 1, "lr": 0.02, "batch": 16, "augmentation": "basic", "fake_phases": 2, "fake_way": 1, "fake_shot": 2,
-    "fake_queries": 1, "meta_steps": 4, "meta_batch_steps": 2, "session_epochs": 2,
-    "power": 1.0, "mirror": False, "whiten": 0.0,
-    "encoder_lr": 2e-4, "calibrator_lr": 5e-3, "dropout": 0.5,
+    "fake_queries": 1, "meta_steps": 4, "meta_batch_steps": 2, "session_epochs": 2, "calibrator_lr": 5e-3,
 }  # fmt: skip
 
 

@@ -49,8 +49,9 @@ class WatchedEngine(Engine):
     "settings",
     [
         {},
-        {"fake_classes": "base"},
-        {"encoder_lr": 0.0, "whiten": 1.0, "dropout": 0.0},
+        {"fake_classes": "mixed"},
+        {"tasks": "plain"},
+        {"encoder_lr": 0.0, "fake_classes": "mixed", "rows": "means", "whiten": 1.0, "dropout": 0.0},
         {"augmentation": "autoaug"},
     ],
 )

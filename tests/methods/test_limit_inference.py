@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 
 import calibrator_reference as reference
 from fscil.benchmark import Benchmark, Session
-from fscil.calibrators import kept_terms
+from fscil.calibrators import Paired, kept_terms
 from fscil.methods import Method
 
 MakeMethod = Callable[..., Method]
@@ -91,11 +93,42 @@ def test_logits_are_calibrated_one_query_at_a_time(make_method: MakeMethod, benc
     model: Any = method.model
     found = method.logits(benchmark.test_images)
     rows, weights = model.rows.detach().double().numpy(), reference.weights_of(model.calibrator)
-    scale = method.settings.scale if logits == "cosine" else 1.0
+    scale = method.settings.scale if logits == "cosine" else method.settings.inner_scale
     for image, row in zip(benchmark.test_images[::4], found[::4], strict=True):
         query = method.embed(image[None])[0].double().numpy()
         expected = reference.logits(weights, rows, query, cosine=logits == "cosine", scale=scale)
         assert np.allclose(row.double().numpy(), expected, atol=1e-3)
+
+
+def test_pairs_are_embeddings_and_what_the_encoder_gives(
+    make_method: MakeMethod, benchmark: Benchmark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows of base classes: class mean and trained row; of new ones: prototype and zeros."""
+    monkeypatch.setenv("FSCIL_CACHE", str(tmp_path))
+    same: dict[str, Any] = {"power": 0.5, "mirror": True, "shift": 1, "whiten": 1.0}
+    method = make_method("limit", benchmark, calibrator="paired", rows="means", **same)
+    means = make_method("decoupled-cosine", benchmark, rows="means", **same)
+    trained = make_method("decoupled-cosine", benchmark, rows="trained")
+    for each in (method, means, trained):
+        each.learn_base(benchmark.sessions[0])
+    assert list(method.engine.seconds) == ["pretrain"]  # there is nothing to meta-train
+    for session in benchmark.sessions[1:]:
+        method.learn_session(session)
+        means.learn_session(session)
+    rows = method.model.rows
+    assert rows.shape == (11, 2 * 64)
+    assert torch.equal(rows[:, :64], means.model.rows)
+    assert torch.equal(rows[:5, 64:], trained.model.rows)
+    assert not rows[5:, 64:].any()
+
+    images, encode = benchmark.test_images, method.model.encoder.embed
+    views = [F.pad(each, (by, -by, by, -by)) for each in (images, images.flip(-1)) for by in (1, -1)]
+    features = torch.stack([F.normalize(encode(view), dim=1) for view in views]).mean(0)
+    found = method.embed(images)
+    assert torch.equal(found[:, :64], means.embed(images))
+    torch.testing.assert_close(found[:, 64:], features, rtol=1e-4, atol=1e-4)
+    expected = Paired(64, scale=16.0, trust=1.0, common=0.0)(rows, found)
+    torch.testing.assert_close(method.logits(images), expected.detach())
 
 
 def test_a_thousand_queries_are_answered_like_one(method: Method, benchmark: Benchmark) -> None:

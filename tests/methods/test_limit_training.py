@@ -56,7 +56,7 @@ def loss_by_hand(method: Any, session: Session, shape: TaskShape, segment: int, 
             for image in of_class:
                 logits = reference.logits(
                     weights, rows, embedding(image), cosine=settings.logits == "cosine",
-                    scale=settings.scale if settings.logits == "cosine" else 1.0,
+                    scale=settings.scale if settings.logits == "cosine" else settings.inner_scale,
                 )  # fmt: skip
                 losses.append(math.log(sum(math.exp(z) for z in logits)) - logits[row])
         risk += sum(losses) / len(losses)
@@ -158,38 +158,50 @@ def before(learned: Callable[..., Method]) -> Method:
     return learned("decoupled-cosine", rows="trained")
 
 
-@pytest.mark.parametrize("fake_classes", ["base", "mixed"])
-def test_fake_tasks_teach_encoder_rows_and_calibrator(
-    learned: Callable[..., Method], before: Method, fake_classes: str
+@pytest.mark.parametrize("settings", [{"fake_classes": "base"}, {"fake_classes": "mixed"}, {"tasks": "plain"}])
+def test_fake_tasks_and_plain_batches_teach_encoder_rows_and_calibrator(
+    learned: Callable[..., Method], before: Method, settings: dict[str, Any]
 ) -> None:
-    once, longer = (learned("limit", rows="trained", fake_classes=fake_classes, meta_steps=n) for n in (2, 4))
+    once, longer = (learned("limit", rows="trained", meta_steps=n, **settings) for n in (2, 4))
     for method in (once, longer):
         assert not same(state(method, "encoder."), state(before, "encoder."))
         assert not same(state(method, "rows"), state(before, "rows"))
     assert not same(state(once, "calibrator."), state(longer, "calibrator."))
 
 
-def test_plain_batches_teach_the_calibrator_alone(learned: Callable[..., Method], before: Method) -> None:
-    once, longer = (learned("limit", tasks="plain", rows="trained", meta_steps=n) for n in (2, 4))
-    for method in (once, longer):
-        assert same(state(method, "encoder."), state(before, "encoder."))
-        assert same(state(method, "rows"), state(before, "rows"))
-    assert not same(state(once, "calibrator."), state(longer, "calibrator."))
-
-
-@pytest.mark.parametrize("fake_classes", ["base", "mixed"])
+@pytest.mark.parametrize("settings", [{"fake_classes": "base"}, {"fake_classes": "mixed"}, {"tasks": "plain"}])
 def test_encoder_lr_of_zero_leaves_the_encoder_alone(
-    learned: Callable[..., Method], before: Method, fake_classes: str
+    learned: Callable[..., Method], before: Method, settings: dict[str, Any]
 ) -> None:
-    method = learned("limit", rows="trained", fake_classes=fake_classes, encoder_lr=0.0)
+    method = learned("limit", rows="trained", encoder_lr=0.0, **settings)
     assert same(state(method, "encoder."), state(before, "encoder."))
     assert not same(state(method, "rows"), state(before, "rows"))
 
 
-def test_rows_lr_of_zero_leaves_the_rows_alone(learned: Callable[..., Method], before: Method) -> None:
-    method = learned("limit", rows="trained", rows_lr=0.0)
+@pytest.mark.parametrize("tasks", ["fake", "plain"])
+def test_rows_lr_of_zero_leaves_the_rows_alone(learned: Callable[..., Method], before: Method, tasks: str) -> None:
+    method = learned("limit", rows="trained", rows_lr=0.0, tasks=tasks)
     assert same(state(method, "rows"), state(before, "rows"))
     assert not same(state(method, "encoder."), state(before, "encoder."))
+
+
+def test_plain_loss_is_that_of_all_rows_as_they_are(
+    make_method: MakeMethod, recording_engine: Any, benchmark: Benchmark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ablation: base images, and no row is replaced by a prototype."""
+    monkeypatch.setenv("FSCIL_CACHE", "off")
+    method: Any = make_method("limit", benchmark, engine=recording_engine, tasks="plain", augmentation="none", batch=9)
+    method.learn_base(benchmark.sessions[0])
+    stage = recording_engine.stages[-1]
+    batch = {name: tensor[1] for name, tensor in stage.prepare(0).items()}
+    rows, weights = method.model.rows.detach().double().numpy(), reference.weights_of(method.model.calibrator)
+    losses = []
+    for image, label in zip(batch["images"], batch["labels"], strict=True):
+        query = method.embed(image[None])[0].double().numpy()
+        logits = reference.logits(weights, rows, query, cosine=False, scale=method.settings.inner_scale)
+        losses.append(math.log(sum(math.exp(z) for z in logits)) - logits[int(label)])
+    assert len(losses) == 9
+    assert float(stage.loss(batch)) == pytest.approx(sum(losses) / 9, rel=1e-4)
 
 
 def test_statistics_of_pre_training_stay_though_the_encoder_learns(
@@ -241,9 +253,11 @@ def test_settings_that_cannot_work_are_refused_before_pretraining(
     bad: list[tuple[dict[str, Any], str]] = [
         ({"fake_way": 4}, "lower fake_way"),
         ({"fake_shot": 8}, "lower fake_shot"),
-        ({"fake_queries": 5, "encoder_lr": 0.0}, "set fake_classes=base"),
+        ({"fake_queries": 5, "encoder_lr": 0.0, "fake_classes": "mixed"}, "set fake_classes=base"),
         ({"encoder_lr": 0, "rows_lr": 0, "calibrator_lr": 0}, "learning rate is 0"),
-        ({"tasks": "plain", "calibrator_lr": 0}, "learning rate is 0"),
+        ({"tasks": "plain", "encoder_lr": 0, "rows_lr": 0, "calibrator_lr": 0}, "learning rate is 0"),
+        ({"calibrator": "paired,transformer"}, "^calibrator=paired,transformer names several; set check=true, or"),
+        ({"calibrator": "paired,transfomer", "check": True}, "unknown calibrator 'transfomer'"),
     ]
     for settings, message in bad:
         method = make_method("limit", benchmark, engine=recording_engine, **settings)

@@ -224,6 +224,43 @@ def test_a_mirrored_embedding_is_the_mean_over_both_images(
     assert torch.allclose(method.embed(images), both, atol=1e-5)
 
 
+def moved(image: Tensor, pixels: int) -> Tensor:
+    """[3, h, w], moved to the right and down by this many pixels; black moves in."""
+    found, (_, height, width) = torch.zeros_like(image), image.shape
+    for y in range(height):
+        for x in range(width):
+            if 0 <= y - pixels < height and 0 <= x - pixels < width:
+                found[:, y, x] = image[:, y - pixels, x - pixels]
+    return found
+
+
+@pytest.mark.parametrize("mirror", [False, True])
+@pytest.mark.parametrize("shift", [1, 3])
+def test_a_shifted_embedding_is_the_mean_over_moved_copies(
+    make_method: MakeMethod, tiny_benchmark: Callable[..., Benchmark], shift: int, mirror: bool
+) -> None:
+    benchmark = tiny_benchmark()
+    method = make_method("decoupled-cosine", benchmark, shift=shift, mirror=mirror, power=0.5, whiten=1.0)
+    method.learn_base(benchmark.sessions[0])
+    A, images = method.state()["whitening"], benchmark.test_images[::5]
+    found = method.embed(images)
+    torch.testing.assert_close(method.model(images), method.classify(found))  # and so do exported models
+    for image, embedding in zip(images, found, strict=True):
+        views = [moved(each, by) for each in ([image, image.flip(-1)] if mirror else [image]) for by in (shift, -shift)]
+        features = [method.model.encoder.embed(view[None])[0].clamp(min=1e-3).sqrt() for view in views]
+        torch.testing.assert_close(embedding, sum(features) / len(features) @ A, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["decoupled-cosine", "limit"])
+def test_shifts_that_leave_nothing_of_an_image_are_refused(
+    make_method: MakeMethod, tiny_benchmark: Callable[..., Benchmark], name: str
+) -> None:
+    sessions = tiny_benchmark(size=8).sessions
+    make_method(name, tiny_benchmark(), shift=7).check_sessions(sessions)
+    with pytest.raises(UserError, match=r"^shift=8 moves images of 8 pixels out of sight; lower it$"):
+        make_method(name, tiny_benchmark(), shift=8).check_sessions(sessions)
+
+
 def test_the_new_rows_of_finetune_start_at_random(
     make_method: MakeMethod, tiny_benchmark: Callable[..., Benchmark]
 ) -> None:

@@ -60,6 +60,7 @@ def assert_same(one: Method, two: Method) -> None:
         *((name, {}) for name in methods.names()),
         ("limit", {"encoder_lr": 0, "fake_classes": "base", "mirror": True}),
         ("limit", {"encoder_lr": 0, "fake_classes": "mixed", "rows": "trained"}),
+        ("limit", {"calibrator": "paired", "rows": "means", "shift": 1, "whiten": 1.0}),
         ("limit", {"tasks": "plain"}),
     ],
 )
@@ -150,11 +151,22 @@ class LargestBatch(TorchDispatchMode):
         return out
 
 
-@pytest.mark.parametrize(("settings", "steps"), [({}, 2), ({"tasks": "plain", "batch": 30}, 2), ({"encoder_lr": 0}, 7)])
+@pytest.mark.parametrize(
+    ("settings", "steps"),
+    [
+        ({"fake_classes": "mixed"}, 2),
+        ({"fake_classes": "base"}, 4),
+        ({"fake_classes": "mixed", "encoder_lr": 0}, 7),
+        ({"tasks": "plain", "batch": 30}, 2),
+    ],
+)
 def test_fake_tasks_take_no_more_memory_than_they_may(
     photo_folder: Callable[..., Path], make_method: MakeMethod, recording_engine: Any, settings: Any, steps: int
 ) -> None:
-    """A step of two phases on four base classes: 4 supports of two parents, 2 x 4 old and 3 new queries of two."""
+    """A step of two phases on four base classes has 4 supports and 3 new queries.
+
+    Base classes leave 2 x 2 old queries beside them; blends, of two images each, leave 2 x 4.
+    """
     benchmark = load(photo_folder(classes=7, images=13), "always")
     recording_engine.segment_bytes = 60 * IMAGE
     method = make_method(

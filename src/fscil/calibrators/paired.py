@@ -47,5 +47,5 @@ class Paired(Calibrator):
 
 
 def best_of(scores: Tensor, which: Tensor) -> Tensor:
-    """[Q, C], bool [C] -> [Q, 1]"""
-    return scores.masked_fill(~which, -torch.inf).amax(1, keepdim=True)
+    """[Q, C], bool [C] -> [Q, 1]; -inf where there is none"""
+    return F.pad(scores.masked_fill(~which, -torch.inf), (0, 1), value=-torch.inf).amax(1, keepdim=True)

@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from fscil.distributed.launch import contact, is_rank_zero, is_single_process, lost, rank, timeout, world_size
-from fscil.errors import UserError
+from fscil.errors import CannotLearn, UserError
 
 T = TypeVar("T")
 
@@ -24,7 +24,9 @@ T = TypeVar("T")
 def check_step_size(n: int, what: str, remedy: str) -> None:
     """Refuse steps with so few images that some rank would have none."""
     if n < world_size():
-        raise UserError(f"{what} of {n} images cannot be shared by {world_size()} processes; start fewer, or {remedy}")
+        raise CannotLearn(
+            f"{what} of {n} images cannot be shared by {world_size()} processes; start fewer, or {remedy}"
+        )
 
 
 def shard(n: int, of: int | None = None) -> slice:

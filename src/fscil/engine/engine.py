@@ -19,7 +19,7 @@ from fscil.engine.progress import stage_progress
 from fscil.engine.seeds import seed_for
 from fscil.engine.stage import Stage
 from fscil.engine.stepper import Stepper
-from fscil.errors import UserError
+from fscil.errors import CannotLearn, UserError
 
 
 class StageTime(TypedDict):
@@ -108,7 +108,7 @@ class Engine:
                 prefetcher.start(segment + 1)
                 mean_loss = float(distributed.wait_for(loss))  # the only place where the host waits for the device
                 if not math.isfinite(mean_loss):
-                    raise UserError(
+                    raise CannotLearn(
                         f"{stage.name} diverged in segment {segment + 1} (loss {mean_loss}); lower the learning rate"
                     )
                 elapsed = spent + time.perf_counter() - started

@@ -10,29 +10,29 @@ from fscil.benchmark import Session
 from fscil.distributed import check_step_size
 from fscil.episodes.layout import sizes
 from fscil.episodes.tasks import TaskShape
-from fscil.errors import UserError
+from fscil.errors import CannotLearn
 
 
 def check_tasks(shape: TaskShape, session: Session, *, encoder_learns: bool) -> None:
     kind, base_classes = shape.kind, len(session.classes)
     if min(shape.phases, shape.way, shape.shot, shape.queries) < 1:
-        raise UserError("fake_phases, fake_way, fake_shot and fake_queries must all be at least 1")
+        raise CannotLearn("fake_phases, fake_way, fake_shot and fake_queries must all be at least 1")
     # if the parents' rows leave the classifier, at least one base class must stay
     needed = shape.way * shape.phases * kind.parents + (not kind.base_rows_stay)
     if needed > base_classes:
-        raise UserError(
+        raise CannotLearn(
             f"fake tasks of {shape.phases} phases x {shape.way}-way need {needed} base classes, but there are "
             f"{base_classes}; lower fake_way or fake_phases, for instance fake_way=1"
         )
     fewest = int(torch.bincount(session.labels, minlength=base_classes).min())
     if fewest < shape.shot + shape.queries:
-        raise UserError(
+        raise CannotLearn(
             f"a fake task needs {shape.shot} shots and {shape.queries} queries of a class, but one base class has "
             f"{fewest} images; lower fake_shot or fake_queries"
         )
     height, width = session.images.shape[-2:]
     if kind.turned and height != width:
-        raise UserError(
+        raise CannotLearn(
             f"fake_classes={kind.name} turns images by 90 degrees, so they must be square, but these have {height} x "
             f"{width} pixels; set fake_classes=base or fake_classes=mixed"
         )
@@ -42,7 +42,7 @@ def check_tasks(shape: TaskShape, session: Session, *, encoder_learns: bool) -> 
         # h images of each parent make h * h different blends, so the square root is enough
         half, needed = fewest // 2, max(shape.queries, math.isqrt(shape.shot + shape.queries - 1) + 1, 2)
         if half < needed:
-            raise UserError(
+            raise CannotLearn(
                 f"blended fake classes take half of a base class's images, here {half}, but {shape.shot} shots and "
                 f"{shape.queries} queries need {needed}; set fake_classes=base or lower fake_shot and fake_queries"
             )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from fscil import margins
 from fscil.benchmark import Benchmark, Session, inner_benchmark
-from fscil.errors import UserError
+from fscil.errors import CannotLearn
 from fscil.methods.pretrain import pretrain
 
 if TYPE_CHECKING:
@@ -27,12 +27,11 @@ def choose_calibrator(method: Limit, session: Session, later: Sequence[Session])
     """
     try:
         if not later:
-            raise UserError("there is no few-shot session to imitate")
+            raise CannotLearn("there is no few-shot session to imitate")
         inner = inner_benchmark(session, later[0], "check", [str(label) for label in session.classes])
-    except UserError as error:
+        areas, refused = areas_of(method, session, inner.to(method.engine.device))
+    except CannotLearn as error:
         return None, f"calibration is off, since it cannot be checked: {error}"
-    inner = inner.to(method.engine.device)
-    areas, refused = areas_of(method, inner)
     base, new = len(inner.sessions[0].classes), len(inner.class_names) - len(inner.sessions[0].classes)
     plain = areas.pop(None)
     gains = {name: gain(found, plain) for name, found in areas.items()}
@@ -45,7 +44,7 @@ def choose_calibrator(method: Limit, session: Session, later: Sequence[Session])
     return None, f"calibration is off, checked: {where}"
 
 
-def areas_of(method: Limit, inner: Benchmark) -> tuple[dict[str | None, list[float]], dict[str, str]]:
+def areas_of(method: Limit, session: Session, inner: Benchmark) -> tuple[dict[str | None, list[float]], dict[str, str]]:
     """By calibrator, None for class means: the area of every draw. And why a calibrator could not be tried."""
     engine, names = method.engine, method.settings.calibrators
     found: dict[str | None, list[float]] = {}
@@ -63,10 +62,13 @@ def areas_of(method: Limit, inner: Benchmark) -> tuple[dict[str | None, list[flo
             engine.scope = f"{scope}check-{name}-"
             try:
                 if name:
+                    trial.refuse_impossible(session)
                     trial.refuse_impossible(inner.sessions[0])
                 trial.calibrate(inner.sessions[0], name)
-            except UserError as error:
-                refused[str(name)] = str(error)
+            except CannotLearn as error:
+                if name is None:
+                    raise
+                refused[name] = str(error)
                 continue
             found[name] = area_of_draws(trial, inner)
     finally:

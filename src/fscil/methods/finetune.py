@@ -30,7 +30,7 @@ class FinetuneSettings(PretrainSettings):
 
 
 class Finetune(Method):
-    """Trains every layer on each session's few images, and forgets."""
+    """Trains every layer on each session's images, and forgets."""
 
     Settings: ClassVar[type] = FinetuneSettings
     fixed_encoder: ClassVar[bool] = False

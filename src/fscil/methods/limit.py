@@ -27,7 +27,7 @@ from fscil.episodes import (
     query_labels,
     sizes,
 )
-from fscil.errors import UserError
+from fscil.errors import CannotLearn, UserError
 from fscil.methods.calibration_check import choose_calibrator
 from fscil.methods.pretrain import PretrainSettings, build_augmentation, pretrain
 from fscil.methods.prototypes import EmbeddingSettings, PrototypeMethod
@@ -108,7 +108,7 @@ class LimitSettings(EmbeddingSettings, PretrainSettings):
 
     @property
     def calibrators(self) -> list[str]:
-        return [name.strip() for name in self.calibrator.split(",")]
+        return list(dict.fromkeys(name.strip() for name in self.calibrator.split(",")))
 
     def calibrator_options(self, name: str) -> dict[str, Any]:
         if name == "cosine":
@@ -120,14 +120,14 @@ class LimitSettings(EmbeddingSettings, PretrainSettings):
 
 
 class Limit(PrototypeMethod):
-    """Meta-trained on fake tasks; calibrates rows and query together."""
+    """Meta-trained on fake tasks; calibrates rows and query."""
 
     Settings: ClassVar[type] = LimitSettings
     settings: LimitSettings
 
     def check_sessions(self, sessions: Sequence[Session]) -> None:
-        """What the check of calibration imitates."""
-        self.later = sessions[1:]
+        super().check_sessions(sessions)
+        self.later = sessions[1:]  # what the check of calibration imitates
 
     def refuse_impossible(self, session: Session) -> None:
         """Refuse what cannot be meta-trained before the long pre-training, not after it."""
@@ -143,7 +143,7 @@ class Limit(PrototypeMethod):
         else:
             check_tasks(settings.shape, session, encoder_learns=settings.encoder_lr > 0)
         if settings.calibrator_lr == settings.encoder_lr == settings.rows_lr == 0:
-            raise UserError("nothing is left to meta-train: every learning rate is 0; raise calibrator_lr")
+            raise CannotLearn("nothing is left to meta-train: every learning rate is 0; raise calibrator_lr")
 
     def learn_base(self, session: Session) -> None:
         self.refuse_impossible(session)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -9,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fscil.benchmark import Session
-from fscil.errors import UserError
+from fscil.errors import CannotLearn, UserError
 from fscil.methods.method import Method
 from fscil.model import Model
 from fscil.settings import setting
@@ -43,6 +44,12 @@ class PrototypeMethod(Method):
     """What methods with a fixed encoder share: a new class's row is its prototype, the mean of its few embeddings."""
 
     settings: EmbeddingSettings
+
+    def check_sessions(self, sessions: Sequence[Session]) -> None:
+        """Refuse shifts that leave nothing of an image."""
+        size = min(sessions[0].images.shape[-2:])
+        if self.settings.shift >= size:
+            raise UserError(f"shift={self.settings.shift} moves images of {size} pixels out of sight; lower it")
 
     def base_rows(self, model: Model, session: Session, kind: str) -> Tensor:
         """Set how the model embeds images; returns the base classes' means or trained rows for it, [classes, d]."""
@@ -90,7 +97,7 @@ def whitening(embeddings: Tensor, labels: Tensor, shrinkage: float) -> Tensor:
         S += ((own - own.mean(0)).T @ (own - own.mean(0))).cpu() / len(embeddings)
     variances, directions = torch.linalg.eigh(S)
     if variances.mean() <= 0:
-        raise UserError("whiten needs base classes with two different images or more; set whiten=0")
+        raise CannotLearn("whiten needs base classes with two different images or more; set whiten=0")
     A = directions * (variances + shrinkage * variances.mean()).rsqrt() @ directions.T
     M, ones = torch.stack(means) @ A, torch.ones(len(A), dtype=A.dtype)
     # Few class means leave many directions free: take the one nearest to the all-ones vector, or rounding would choose.
