@@ -158,6 +158,11 @@ def test_hash_tells_configurations_apart_and_seeds_together() -> None:
         ("\nepochs = 4", "\nepochs = 2020-02-02", "epochs=2020-02-02 is not an int"),
         ("\nepochs = 4", "\nepoch = 4", "unknown setting 'epoch'"),
         ("\nepochs = 4", "\ntrials = 4", "[settings]: unknown setting 'trials'"),
+        (
+            "\nepochs = 4",
+            "\nbase_margin = 4",
+            "[settings]: unknown setting 'base_margin': another version of fscil had",
+        ),
         ("trial = 1", "tryal = 1", "unknown setting 'tryal'"),
         ("trials = 0", "trials = -1", "trials=-1 is too small"),
         ('preset = "limit"', 'preset = "limbo"', "unknown method 'limbo'"),

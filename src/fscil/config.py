@@ -20,6 +20,7 @@ from fscil.settings import make, parse
 
 __all__ = ["Config", "check_overrides", "config_hash", "overrides_of", "presets", "read_config", "resolve", "to_toml"]
 SECTIONS = ("settings", "options", "run")
+AGAIN = "another version of fscil had it here; start the run again"
 
 
 @dataclass(frozen=True)
@@ -202,8 +203,8 @@ def read_config(path: Path) -> Config:
     choose(text["method"], [checked.method], "method", where=str(path))
     parsed: dict[str, Any] = {}
     for section in SECTIONS:  # keys that an older version did not write are not added, so that the run keeps its hash
-        own = getattr(checked, section)
-        parsed[section] = {choose(key, own, "setting", where=f"{path}, [{section}]"): own[key] for key in text[section]}
+        own, where = getattr(checked, section), f"{path}, [{section}]"
+        parsed[section] = {choose(key, own, "setting", where=where, see=AGAIN): own[key] for key in text[section]}
     config = dataclasses.replace(checked, note=text["note"], **parsed)
     sources = resolve(config.preset, config.benchmark, config.changed).sources
     return dataclasses.replace(config, sources=sources)
