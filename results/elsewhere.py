@@ -8,8 +8,9 @@ from collections import Counter
 from fscil import grid
 from fscil.config import resolve
 from fscil.pairing import at_zero
-from fscil.results import Result, paired_difference
+from fscil.results import Measure, Result, paired_difference
 from results.summaries import (
+    Results,
     Runs,
     compared,
     difference,
@@ -40,19 +41,25 @@ INNER = {
 
 def glyphs() -> str:
     runs = load("glyphs", GLYPHS)
-    table = session_table(*(own_lines(f"**{name}**", results) for name, results in runs.items()))
     plus, means = runs["limit-plus"], runs["decoupled-cosine-plus"]
-    zero = [difference(plus, means, at_zero(key)) for key in ("last", "harmonic_mean")]
-    own = [difference(plus, means, key) for key in ("last", "harmonic_mean")]
-    told = f"both with margin 0, {zero[0]} in the last session and {zero[1]} in harmonic mean"
-    if has_margin(plus) or has_margin(means):
-        told += f"; with the margins {margin(plus)} and {margin(means)} that the rule gives them, {own[0]} and {own[1]}"
-    text = paragraph(
-        f"""`fscil compare glyphs --methods {",".join(GLYPHS)} --seeds {len(plus)}` on two CPU cores. In pairs of the
-        same seed, `limit-plus` {compared(plus, means, "area")} class means on the same embedding; {told}. `limit`
-        {compared(runs["limit"], runs["decoupled-cosine"], "area")} class means on its encoders."""
-    )
-    return f"{table}\n{text}"
+    text = f"""`fscil compare glyphs --methods {",".join(GLYPHS)} --seeds {len(plus)}` on two CPU cores. In pairs of
+        the same seed, `limit` {compared(runs["limit"], runs["decoupled-cosine"], "area")} class means on the encoders
+        that it starts from. """
+    if calibrator_of(plus[0]) == "none":
+        text += "`limit-plus` does not calibrate here, so it gives what class means on its embedding give."
+    else:
+        text += f"""`limit-plus` {compared(plus, means, "area")} class means on the same embedding; both with margin 0,
+            {gaps(plus, means, at_zero("last"), at_zero("harmonic_mean"))}"""
+        if has_margin(plus) or has_margin(means):
+            text += f"""; with the margins {margin(plus)} and {margin(means)} that the rule gives them,
+                {gaps(plus, means, "last", "harmonic_mean")}"""
+        text += "."
+    table = session_table(*(own_lines(f"**{name}**", results) for name, results in runs.items()))
+    return f"{table}\n{paragraph(text)}"
+
+
+def gaps(a: Results, b: Results, last: str | Measure, harmonic_mean: str | Measure) -> str:
+    return f"{difference(a, b, last)} in the last session and {difference(a, b, harmonic_mean)} in harmonic mean"
 
 
 def load_inner(name: str) -> Runs:
@@ -89,13 +96,13 @@ def inner() -> str:
 
 
 def calibrator_of(result: Result) -> str:
-    """As the run's note says if it checked calibration first, otherwise as its settings do."""
+    """As the run's note says if it checked calibration first, otherwise as its settings do; none: class means."""
     if chosen := re.search(r"calibration by (\w+), checked", result.note):
         return chosen[1]
     if "calibration is off" in result.note:
         return "none"
     config = resolve(result.preset, result.benchmark.removesuffix("-validation"), result.changed)
-    return str(config.settings["calibrator"])
+    return str(config.settings["calibrator"]).replace("cosine", "none")
 
 
 def in_short() -> str:
@@ -108,5 +115,5 @@ def in_short() -> str:
         and {max(gaps):+.2f} of area against class means, clearly above them on {signs[1]} and clearly below on
         {signs[-1]}"""
     if off := used.count("none"):
-        told += f"; in {off} of {len(used)} runs it found that calibration does not help there, and left it out"
+        told += f"; in {off} of {len(used)} runs it calibrates nothing, since that did not help on base classes"
     return f"{told}."

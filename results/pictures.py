@@ -52,7 +52,7 @@ def margins() -> Path:
 
 def report(chromium: str) -> Path:
     """The first screen of a report on glyphs."""
-    runs = load("glyphs", ("limit-plus", "decoupled-cosine-plus"))
+    runs = load("glyphs", ("limit", "decoupled-cosine"))
     results = [result for its in runs.values() for result in its]
     with tempfile.TemporaryDirectory() as folder:
         page = write_report(results, Path(folder) / "report.html")
