@@ -14,7 +14,7 @@ from fscil.methods.prototypes import EmbeddingSettings
 from fscil.results import Measure, Result, paired_difference
 
 CLASS_MEANS = "decoupled-cosine"  # the yardstick
-TRANSFORMED = {name: getattr(EmbeddingSettings(), name) for name in ("power", "mirror", "whiten")}
+TRANSFORMED = {name: getattr(EmbeddingSettings(), name) for name in ("power", "mirror", "shift", "whiten")}
 PRETRAINED = [field.name for field in dataclasses.fields(PretrainSettings) if field.name != "recipe"]
 
 
