@@ -42,6 +42,11 @@ YARDSTICKS = {  # the class means that start from the same encoder and embedding
     "limit": "decoupled-cosine-paper",
     "limit-paper": "decoupled-cosine-paper",
 }
+CALIBRATORS = {
+    "paired": "with a calibrator of two numbers in place of LIMIT's transformer",
+    "transformer": "with LIMIT's transformer",
+    "none": "which does not calibrate there",
+}
 ANY_MARGIN = {
     "area": "area",
     "base_among_base": "base among base",
@@ -93,10 +98,10 @@ def found() -> str:
     return "".join(
         [
             paragraph(
-                f"""- **Calibration.** On CIFAR100 `limit-plus`, whose calibrator there is
-                `{elsewhere.calibrator_of(plus[0])}`, {compared(plus, plus_means, "area")} class means on the same
-                embedding; `limit` {compared(runs["limit"], paper_means, "area")} class means on the encoders that it
-                starts from, and `limit-paper` {compared(runs["limit-paper"], paper_means, "area")} these.
+                f"""- **Calibration.** On CIFAR100 `limit-plus`, {CALIBRATORS[elsewhere.calibrator_of(plus[0])]},
+                {compared(plus, plus_means, "area")} class means on the same embedding; `limit`
+                {compared(runs["limit"], paper_means, "area")} class means on the encoders that it starts from, and
+                `limit-paper` {compared(runs["limit-paper"], paper_means, "area")} these.
                 {elsewhere.in_short()}"""
             ),
             paragraph(
