@@ -3,7 +3,7 @@
 python results/blocks.py            writes every block between <!-- results:NAME --> and <!-- /results -->
 python results/blocks.py --check    says which documents are out of date, and exits with 1 if there are any
 
-No number inside a block is typed by hand: accuracy.py and speed.py, beside this file, compute all of them.
+No number inside a block is typed by hand: accuracy.py, elsewhere.py and speed.py, beside this file, compute them all.
 """
 
 from __future__ import annotations
@@ -19,13 +19,17 @@ sys.path.insert(0, str(ROOT))  # when this file is run, Python looks for modules
 from fscil.errors import UserError  # noqa: E402
 from fscil.files import write_atomically  # noqa: E402
 from fscil.naming import choose  # noqa: E402
-from results import accuracy, speed  # noqa: E402
+from results import accuracy, elsewhere, speed  # noqa: E402
 
 BLOCKS: dict[str, Callable[[], str]] = {
     "short": accuracy.short,
+    "found": accuracy.found,
     "cifar100": accuracy.cifar100,
+    "any-margin": accuracy.any_margin,
+    "pairs": accuracy.pairs,
     "ablation": accuracy.ablation,
-    "glyphs": accuracy.glyphs,
+    "glyphs": elsewhere.glyphs,
+    "inner": elsewhere.inner,
     "speed-short": speed.short,
     "speed-cpu": speed.cpu,
     "speed-run": speed.whole_run,
@@ -69,4 +73,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except UserError as error:
+        sys.exit(f"error: {error}")

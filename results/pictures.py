@@ -1,6 +1,6 @@
 """Draw the pictures of the documents from the committed results.
 
-python results/pictures.py            docs/images/curve.png, and docs/images/report.png where there is a Chromium
+python results/pictures.py    docs/images/curve.png, margins.png and, where there is a Chromium, report.png
 
 Run it by hand; no test checks them, since other versions of matplotlib and Chromium give other pixels.
 """
@@ -9,40 +9,57 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
-from fscil.report.curve import write_curve
-from fscil.report.html import write_report
-from fscil.results import read_result
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))  # when this file is run, Python looks for modules beside it and not here
 
-FOLDER = Path(__file__).resolve().parent
-IMAGES = FOLDER.parent / "docs" / "images"
-CURVES = ("limit", "limit-paper", "decoupled-cosine", "decoupled-cosine-same-embedding")
+from fscil.errors import UserError  # noqa: E402
+from fscil.files import write_atomically  # noqa: E402
+from fscil.labels import Label, Labels  # noqa: E402
+from fscil.report import figures  # noqa: E402
+from fscil.report.curve import write_curve  # noqa: E402
+from fscil.report.html import write_report  # noqa: E402
+from fscil.report.margin_curve import margin_figure  # noqa: E402
+from results.summaries import load  # noqa: E402
+
+IMAGES = ROOT / "docs" / "images"
+DRAWN = {
+    "limit-plus": "limit-plus",
+    "decoupled-cosine-plus": "class means, embedding of limit-plus",
+    "limit": "limit",
+    "limit-paper": "limit-paper",
+    "decoupled-cosine-paper": "class means, encoders of limit",
+}
 
 
 def curve() -> Path:
-    """The session curves of CIFAR100; class means on LIMIT's embedding are included as its real rival."""
-    results = [
-        read_result(path) for name in CURVES for path in sorted((FOLDER / "cifar100").glob(f"{name}-seed*.json"))
-    ]
-    return write_curve(results, IMAGES / "curve.png")
+    """Accuracy after every session of CIFAR100."""
+    return write_curve(
+        [result for results in load("cifar100", DRAWN).values() for result in results], IMAGES / "curve.png"
+    )
+
+
+def margins() -> Path:
+    """New over base accuracy on CIFAR100, for every margin."""
+    named = Labels([Label(text, "") for text in DRAWN.values()], [])
+    figure = margin_figure(list(load("cifar100", DRAWN).values()), named)
+    write_atomically(IMAGES / "margins.png", figures.png(figure))
+    return IMAGES / "margins.png"
 
 
 def report(chromium: str) -> Path:
     """The first screen of a report on glyphs."""
-    results = [
-        read_result(path)
-        for name in ("limit", "decoupled-cosine")
-        for path in (FOLDER / "glyphs").glob(f"{name}-seed?.json")
-    ]
-    results.sort(key=lambda result: (result.preset != "limit", result.seed))
+    runs = load("glyphs", ("limit", "decoupled-cosine"))
+    results = [result for its in runs.values() for result in its]
     with tempfile.TemporaryDirectory() as folder:
         page = write_report(results, Path(folder) / "report.html")
         shot = Path(folder) / "report.png"
         subprocess.run(
             [
-                chromium, "--headless", "--no-sandbox", "--hide-scrollbars", "--window-size=1100,870",
+                chromium, "--headless", "--no-sandbox", "--hide-scrollbars", "--window-size=1180,870",
                 f"--screenshot={shot}", page.as_uri(),
             ],
             check=True, capture_output=True,
@@ -53,12 +70,16 @@ def report(chromium: str) -> Path:
 
 def main() -> None:
     IMAGES.mkdir(parents=True, exist_ok=True)
-    print(f"wrote {curve().relative_to(FOLDER.parent)}")
+    for draw in (curve, margins):
+        print(f"wrote {draw().relative_to(ROOT)}")
     if chromium := shutil.which("chromium") or shutil.which("google-chrome"):
-        print(f"wrote {report(chromium).relative_to(FOLDER.parent)}")
+        print(f"wrote {report(chromium).relative_to(ROOT)}")
     else:
         print("no Chromium here: docs/images/report.png stays as it is")
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except UserError as error:
+        sys.exit(f"error: {error}")

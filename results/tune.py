@@ -1,6 +1,6 @@
 """Try settings of a preset on base classes alone.
 
-python results/tune.py OUT --benchmark cifar100 --preset limit --rows results/tuning/cifar100-rows.txt --seeds 1 2
+python results/tune.py OUT --benchmark cifar100 --preset limit-plus --rows results/tuning/cifar100-rows.txt --seeds 1 2
 python results/tune.py OUT --rows FILE --set epochs=100 batch=512
 
 Every row is `fscil run PRESET BENCHMARK validation=classes KEY=VALUE ...`: some base classes arrive as new ones and are

@@ -48,13 +48,14 @@ def test_commands_of_the_documents_parse(command: str) -> None:
 
 
 def test_table_of_departures_is_what_the_presets_say() -> None:
-    ours, papers = (resolve(preset, "cifar100").settings for preset in ("limit", "limit-paper"))
-    differing = {key: (value, papers[key]) for key, value in ours.items() if value != papers[key]}
+    configs = [resolve(preset, "cifar100") for preset in ("limit-paper", "limit", "limit-plus")]
+    presets = [{**config.settings, **config.run} for config in configs]
+    values = {key: tuple(toml_value(preset[key]).strip('"') for preset in presets) for key in presets[0]}
     rows = re.findall(
-        r"^\| `(\w+)` \| (\S+) \| (\S+) \| .+ \|$", (ROOT / "docs" / "settings.md").read_text(), re.MULTILINE
+        r"^\| `(\w+)` \| (\S+) \| (\S+) \| (\S+) \| .+ \|$", (ROOT / "docs" / "settings.md").read_text(), re.MULTILINE
     )
-    listed = {key: (left, right) for key, left, right in rows if key in ours}
-    assert listed == {key: tuple(toml_value(v).strip('"') for v in pair) for key, pair in differing.items()}
+    listed = {key: tuple(shown) for key, *shown in rows}
+    assert listed == {key: its for key, its in values.items() if len(set(its)) > 1}
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))

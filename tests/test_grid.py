@@ -135,12 +135,3 @@ def test_tables_give_means_deviations_and_paired_differences(make_result: Callab
     out = StringIO()
     Console(file=out, width=20).print(grid.terminal([header, a, b, d]), crop=False)
     assert "+3.00 ± 1.00" in out.getvalue()  # however narrow the terminal is
-
-
-def test_differences_in_words(make_result: Callable[..., Result]) -> None:
-    mine, theirs = make_result(preset="limit", last=30.5), make_result(preset="finetune", last=10.0)
-    lines = grid.difference_lines({"limit": [mine], "finetune": [theirs]}, "limit", "finetune")
-    assert lines[0] == "limit - finetune, last session: +20.50 (one seed)"
-    assert [line.partition(", ")[2].partition(":")[0] for line in lines] == ["last session", "harmonic mean", "area"]
-    without_new_classes = replace(theirs, harmonic_mean=None, area=None)
-    assert len(grid.difference_lines({"a": [mine], "b": [without_new_classes]}, "a", "b")) == 1

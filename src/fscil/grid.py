@@ -27,7 +27,7 @@ Groups = Mapping[str, Sequence[Result]]  # row -> its results, one for each seed
 MEASURES = {
     "last": "last", "average": "average", "base": "base", "new": "new", "harmonic_mean": "HM", "area": "area",
 }  # fmt: skip
-COMPARED = {"last": "last session", "harmonic_mean": "harmonic mean", "area": "area"}  # differences are given for these
+COMPARED = ("last", "harmonic_mean", "area")  # differences are given for these
 LONGEST_NAME = 120  # of a folder; file systems allow 255 bytes
 
 
@@ -150,17 +150,6 @@ def has_pairs(a: Sequence[Result], b: Sequence[Result], key: str | Measure) -> b
     measure = measured_by(key)
     measured = [{(r.seed, r.trial) for r in results if measure(r) is not None} for results in (a, b)]
     return bool(measured[0] & measured[1])
-
-
-def difference_lines(groups: Groups, row: str, other: str) -> list[str]:
-    """One row against another in words."""
-    lines = []
-    for key, name in COMPARED.items():
-        if has_pairs(groups[row], groups[other], key):
-            n = paired_difference(groups[row], groups[other], key)[2]
-            seeds = f" (paired error, {n} seeds)" if n > 1 else " (one seed)"
-            lines.append(f"{row} - {other}, {name}: {difference(groups[row], groups[other], key)}{seeds}")
-    return lines
 
 
 def mean_and_deviation(values: Sequence[float | None]) -> str:

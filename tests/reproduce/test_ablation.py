@@ -12,6 +12,7 @@ from rich.console import Console
 
 from fscil import datasets, paper, reproduce, runs
 from fscil.benchmark import Benchmark
+from fscil.config import resolve
 from fscil.datasets import Dataset
 from fscil.errors import UserError
 from fscil.reproduce import ablation
@@ -62,9 +63,31 @@ def test_five_rows_beside_the_papers(run_ablation: Reproduce, tmp_path: Path, mo
         assert ours[1:12] == ["2", "seeds", *(f"{value:.2f}" for value in mean)]
         theirs = table[table.index(ours) + 1]
         assert theirs == ["paper", *(f"{value:.2f}" for value in published), f"{published[0] - published[-1]:.2f}"]
-    assert "calibration - prototype, last session:" in printed
+    steps = printed[printed.index("Against the row above") :]
+    for row, above in {"calibration": "prototype", "meta-1": "calibration"}.items():
+        (line,) = [line.split() for line in steps.splitlines() if line.split()[:1] == [row]]
+        for key, place in {"last": 7, "area": 11}.items():
+            gaps = [facts(tmp_path, row, seed)[key] - facts(tmp_path, above, seed)[key] for seed in (1, 2)]
+            assert line[place] == f"{sum(gaps) / 2:+.2f}"
+        assert line[10] == f"{paper.ablation()[row][-1] - paper.ablation()[above][-1]:+.2f}"
     monkeypatch.setattr(runs, "execute", lambda *_: pytest.fail("it ran again"))
     assert run_ablation(seeds=2) == printed
+
+
+def test_rows_of_limit_change_one_setting_and_all_pre_train_alike() -> None:
+    configs = {row.name: resolve(row.preset, "cifar100", row.settings) for row in ablation.rows_with([])}
+    limit = resolve("limit", "cifar100")
+    changed = {
+        name: {key: value for key, value in config.settings.items() if value != limit.settings[key]}
+        for name, config in configs.items()
+        if config.method == "limit"
+    }
+    assert changed == {"calibration": {"tasks": "plain"}, "meta-1": {"fake_phases": 1}, "meta-c": {}}
+    for key in ("recipe", "epochs", "batch", "lr"):
+        assert {config.settings[key] for config in configs.values()} == {limit.settings[key]}
+    assert {config.run["base_margin"] for config in configs.values()} == {0.0}
+    quick = ablation.rows_with(["recipe=quick", "epochs=3"])
+    assert {resolve(row.preset, "cifar100", row.settings).settings["recipe"] for row in quick} == {"quick"}
 
 
 def test_rows_differ_in_what_they_are_named_for_and_share_the_rest(run_ablation: Reproduce, tmp_path: Path) -> None:
@@ -96,6 +119,6 @@ def test_unknown_tables_are_named(run_ablation: Reproduce) -> None:
 
 def test_settings_that_the_ablation_fixes_are_refused(tmp_path: Path) -> None:
     environment = runs.RunEnvironment(torch.device("cpu"), tmp_path)
-    with pytest.raises(UserError, match="itself sets mirror"):
-        ablation.reproduce([1], ["mirror=false"], environment, Console(quiet=True), Console(quiet=True))
+    with pytest.raises(UserError, match="itself sets tasks"):
+        ablation.reproduce([1], ["tasks=fake"], environment, Console(quiet=True), Console(quiet=True))
     assert not list(tmp_path.iterdir())

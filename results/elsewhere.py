@@ -1,0 +1,119 @@
+"""The blocks about accuracy on other data: glyphs, and inner benchmarks of base classes."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+from fscil import grid
+from fscil.config import resolve
+from fscil.pairing import at_zero
+from fscil.results import Measure, Result, paired_difference
+from results.summaries import (
+    Results,
+    Runs,
+    compared,
+    difference,
+    has_margin,
+    listed,
+    load,
+    margin,
+    own_lines,
+    paragraph,
+    seeds,
+    session_table,
+    sign,
+    spread,
+)
+
+GLYPHS = ("limit-plus", "decoupled-cosine-plus", "limit", "decoupled-cosine")
+INNER = {
+    "digits": "digits",
+    "glyphs": "glyphs",
+    "omniglot": "Omniglot, as a folder",
+    "cub200": "CUB200, as a folder",
+    "cifar-part1": "20 classes of CIFAR100, as a folder",
+    "cifar-part2": "20 others",
+    "cifar-part3": "20 others",
+    "cifar100": "CIFAR100",
+}
+
+
+def glyphs() -> str:
+    runs = load("glyphs", GLYPHS)
+    plus, means = runs["limit-plus"], runs["decoupled-cosine-plus"]
+    text = f"""`fscil compare glyphs --methods {",".join(GLYPHS)} --seeds {len(plus)}` on two CPU cores. In pairs of
+        the same seed, `limit` {compared(runs["limit"], runs["decoupled-cosine"], "area")} class means on the encoders
+        that it starts from. """
+    if calibrator_of(plus[0]) == "none":
+        text += "`limit-plus` does not calibrate here, so it gives what class means on its embedding give."
+    else:
+        text += f"""`limit-plus` {compared(plus, means, "area")} class means on the same embedding; both with margin 0,
+            {gaps(plus, means, at_zero("last"), at_zero("harmonic_mean"))}"""
+        if has_margin(plus) or has_margin(means):
+            text += f"""; with the margins {margin(plus)} and {margin(means)} that the rule gives them,
+                {gaps(plus, means, "last", "harmonic_mean")}"""
+        text += "."
+    table = session_table(*(own_lines(f"**{name}**", results) for name, results in runs.items()))
+    return f"{table}\n{paragraph(text)}"
+
+
+def gaps(a: Results, b: Results, last: str | Measure, harmonic_mean: str | Measure) -> str:
+    return f"{difference(a, b, last)} in the last session and {difference(a, b, harmonic_mean)} in harmonic mean"
+
+
+def load_inner(name: str) -> Runs:
+    found = load("inner", [f"{name}-limit-plus", f"{name}-decoupled-cosine-plus"])
+    return dict(zip(("limit-plus", "class means"), found.values(), strict=True))
+
+
+def inner() -> str:
+    """Area of limit-plus and of class means on the same embedding, and how each run calibrated."""
+    lines = [["", "classes", "`limit-plus`", "class means", "difference", "calibrator"]]
+    behind = []
+    for name, label in INNER.items():
+        runs = load_inner(name)
+        plus, means = runs["limit-plus"], runs["class means"]
+        base, *later = plus[0].classes_per_session
+        used = Counter(map(calibrator_of, plus))
+        lines.append(
+            [
+                label,
+                f"{base} + {sum(later)}",
+                *(spread(results, "area") for results in (plus, means)),
+                difference(plus, means, "area"),
+                ", ".join(each if len(used) == 1 else f"{each} ({n})" for each, n in used.most_common()),
+            ]
+        )
+        gap, error, n = paired_difference(plus, means, "area")
+        if gap < -(error if n > 1 else 0.0):
+            behind.append(label)
+    text = paragraph(
+        f"""Areas, {seeds(plus)} each. `limit-plus` is behind class means by more than the standard error on
+        {listed(behind) if behind else "none of them"}."""
+    )
+    return f"{grid.markdown(lines)}\n{text}"
+
+
+def calibrator_of(result: Result) -> str:
+    """As the run's note says if it checked calibration first, otherwise as its settings do; none: class means."""
+    if chosen := re.search(r"calibration by (\w+), checked", result.note):
+        return chosen[1]
+    if "calibration is off" in result.note:
+        return "none"
+    config = resolve(result.preset, result.benchmark.removesuffix("-validation"), result.changed)
+    return str(config.settings["calibrator"]).replace("cosine", "none")
+
+
+def in_short() -> str:
+    """For the README: what calibration is worth on the inner benchmarks other than CIFAR100's."""
+    found = {name: load_inner(name) for name in INNER if name != "cifar100"}
+    gaps = [paired_difference(runs["limit-plus"], runs["class means"], "area")[0] for runs in found.values()]
+    signs = Counter(sign(runs["limit-plus"], runs["class means"], "area") for runs in found.values())
+    used = [calibrator_of(result) for runs in found.values() for result in runs["limit-plus"]]
+    told = f"""On {len(found)} smaller benchmarks, made of base classes, `limit-plus` stands between {min(gaps):+.2f}
+        and {max(gaps):+.2f} of area against class means, clearly above them on {signs[1]} and clearly below on
+        {signs[-1]}"""
+    if off := used.count("none"):
+        told += f"; in {off} of {len(used)} runs it calibrates nothing, since that did not help on base classes"
+    return f"{told}."
