@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
+from safetensors.torch import save_file
 from torch import Tensor
 
+from fscil import encoders
 from fscil.benchmark import Benchmark, Session
 from fscil.engine import Stage
 from fscil.engine.schedule import cosine
 from fscil.methods import Method
+from fscil.methods.pretrain import new_model
 from fscil.methods.training import augmented, items_of, steps_of_epoch
 
 MakeMethod = Callable[..., Method]
@@ -114,3 +118,17 @@ def test_finetuning_takes_all_shots_as_one_batch_and_its_own_settings(learned: L
     assert [stage.schedule(step) for step in range(5)] == pytest.approx([1, 1, 1, 0.1, 0.1])
     assert {group.lr for group in stage.groups} == {0.2}
     assert (stage.momentum, stage.nesterov, stage.weight_decay) == (0.6, False, 0.1)
+
+
+def test_published_weights_keep_the_normalisation_that_they_were_trained_with(
+    make_method: MakeMethod, tiny_benchmark: Callable[..., Benchmark], tmp_path: Path
+) -> None:
+    benchmark = tiny_benchmark()
+    backbone = encoders.build("resnet20", benchmark.mean, benchmark.std).backbone
+    save_file({name: each.contiguous() for name, each in backbone.state_dict().items()}, tmp_path / "w.safetensors")
+    for weights, expected in {
+        "none": benchmark.mean,
+        str(tmp_path / "w.safetensors"): (0.485, 0.456, 0.406),
+    }.items():
+        method = make_method("decoupled-cosine", benchmark, weights=weights)
+        assert new_model(benchmark.sessions[0], method.settings, method.context).spec.mean == expected

@@ -95,7 +95,9 @@ def show(result: Result, folder: Path, as_json: bool) -> None:
 def compare(
     benchmark: Benchmark,
     overrides: Overrides = None,
-    methods: Annotated[str, typer.Option(help="Methods or presets, separated by commas.")] = "limit,decoupled-cosine",
+    methods: Annotated[str, typer.Option(help="Methods or presets, separated by commas.")] = (
+        "limit-plus,decoupled-cosine-plus,limit,decoupled-cosine"
+    ),
     seeds: Annotated[int, typer.Option(min=1, help="How many seeds.")] = 5,
     first_seed: FirstSeed = 1,
     out_folder: Annotated[

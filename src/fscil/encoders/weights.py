@@ -20,6 +20,9 @@ from fscil.errors import UserError
 SUFFIXES = (".safetensors", ".pth", ".pt")
 CHOICES = "give none, imagenet, or the path of a .safetensors, .pth or .pt file or of a model folder"
 
+# of the pixels that published weights were trained on
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
 # keys that training scripts wrap around a state dict, and prefixes that they add to the names of its tensors
 WRAPPERS = ("state_dict", "model")
 PREFIXES = ("", "module.", "backbone.", "module.backbone.", "encoder.backbone.", "module.encoder.backbone.")

@@ -14,6 +14,7 @@ from torch import Tensor
 from fscil import augment, encoders
 from fscil import model as models
 from fscil.benchmark import Session
+from fscil.encoders.weights import IMAGENET_MEAN, IMAGENET_STD
 from fscil.engine import seed_for
 from fscil.engine.schedule import cosine
 from fscil.engine.stage import Batch, ParameterGroup
@@ -129,12 +130,14 @@ def new_model(session: Session, settings: PretrainSettings, context: Context) ->
     """A model that has learned nothing yet, with a row for each of the session's classes."""
     torch.manual_seed(seed_for(context.engine.seed, "initialisation"))
     stored = session.images.shape[-1]
+    # published weights expect the pixels that they were trained on
+    mean, std = (context.mean, context.std) if settings.weights == "none" else (IMAGENET_MEAN, IMAGENET_STD)
     spec = ModelSpec(
         encoder=settings.encoder,
         stored_size=stored,
         input_size=encoders.choose_input_size(settings.encoder, stored, settings.input_size),
-        mean=context.mean,
-        std=context.std,
+        mean=mean,
+        std=std,
         calibrator_options={"scale": settings.scale},
     )
     model = models.build(spec, len(session.classes), settings.weights).to(context.engine.device)
