@@ -68,7 +68,7 @@ def published(method: str, augmentation: str = "autoaug") -> paper.Row:
 
 
 def short() -> str:
-    """The README's own table."""
+    """The README's own table, and how far we are from the paper's."""
     runs, row = load_cifar100(), published("limit")
     labels = {
         "limit-plus": "**`limit-plus`**",
@@ -85,8 +85,16 @@ def short() -> str:
         lines.append([label, *(spread(results, key) for key in (*keys, "area"))])
         if has_margin(results):
             lines.append(["with margin 0", *(spread(results, at_zero(key)) for key in keys), "the same"])
-    lines.append(["_paper: LIMIT_", f"{row.accuracy[-1]:.2f}", f"{statistics.fmean(row.accuracy):.2f}", "", ""])
-    return grid.markdown(lines)
+    average = statistics.fmean(row.accuracy)
+    lines.append(["_paper: LIMIT_", f"{row.accuracy[-1]:.2f}", f"{average:.2f}", "", ""])
+    limits = {f"`{name}`": runs[name] for name in ("limit-plus", "limit", "limit-paper")}
+    lasts = [f"{name} ends {points(mean(its, 'last') - row.accuracy[-1])}" for name, its in limits.items()]
+    drops = [f"{mean(its, 'pd'):.2f} ({name})" for name, its in limits.items()]
+    starts = [mean(its, lambda result: result.accuracy[0]) for its in limits.values()]
+    text = f"""Beside the paper's LIMIT, {listed(lasts)}. From the first session to the last {listed(drops)} points
+        are lost, in the paper {row.pd:.2f}; first sessions lie between {min(starts):.2f} and {max(starts):.2f}, the
+        paper's is {row.accuracy[0]:.2f}."""
+    return "\n".join([grid.markdown(lines), paragraph(text)])
 
 
 def found() -> str:

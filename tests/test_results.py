@@ -102,8 +102,8 @@ def test_every_committed_result_can_be_read() -> None:
     texts = {path: path.read_text() for path in COMMITTED.rglob("*.json")}
     results = [read_result(path) for path, text in texts.items() if '"confusion"' in text]
     assert len(results) > 50
-    same_embedding = read_result(COMMITTED / "cifar100" / "decoupled-cosine-same-embedding-seed21.json")
-    assert same_embedding.changed == ["power=0.5", "mirror=true", "whiten=1"]
+    as_the_paper = read_result(COMMITTED / "cifar100" / "decoupled-cosine-paper-seed31.json")
+    assert as_the_paper.changed == ["recipe=paper"]
 
 
 def test_reading_and_showing_results_needs_no_torch(tmp_path: Path, make_result: MakeResult) -> None:
