@@ -35,7 +35,6 @@ INNER = {
     "cifar-part1": "20 classes of CIFAR100, as a folder",
     "cifar-part2": "20 others",
     "cifar-part3": "20 others",
-    "cifar100": "CIFAR100",
 }
 
 
@@ -106,8 +105,8 @@ def calibrator_of(result: Result) -> str:
 
 
 def in_short() -> str:
-    """For the README: what calibration is worth on the inner benchmarks other than CIFAR100's."""
-    found = {name: load_inner(name) for name in INNER if name != "cifar100"}
+    """For the README: what calibration is worth on the inner benchmarks."""
+    found = {name: load_inner(name) for name in INNER}
     gaps = [paired_difference(runs["limit-plus"], runs["class means"], "area")[0] for runs in found.values()]
     signs = Counter(sign(runs["limit-plus"], runs["class means"], "area") for runs in found.values())
     used = [calibrator_of(result) for runs in found.values() for result in runs["limit-plus"]]
