@@ -30,11 +30,11 @@ GLYPHS = ("limit-plus", "decoupled-cosine-plus", "limit", "decoupled-cosine")
 INNER = {
     "digits": "digits",
     "glyphs": "glyphs",
-    "omniglot": "Omniglot, as a folder",
-    "cub200": "CUB200, as a folder",
-    "cifar-part1": "20 classes of CIFAR100, as a folder",
-    "cifar-part2": "20 others",
-    "cifar-part3": "20 others",
+    "omniglot": "Omniglot, 100 characters, as a folder",
+    "cub200": "CUB200, 50 classes, as a folder, ImageNet weights",
+    "cifar-part1": "CIFAR100, classes 0 to 19, as a folder",
+    "cifar-part2": "classes 20 to 39",
+    "cifar-part3": "classes 40 to 59",
 }
 
 
@@ -110,9 +110,9 @@ def in_short() -> str:
     gaps = [paired_difference(runs["limit-plus"], runs["class means"], "area")[0] for runs in found.values()]
     signs = Counter(sign(runs["limit-plus"], runs["class means"], "area") for runs in found.values())
     used = [calibrator_of(result) for runs in found.values() for result in runs["limit-plus"]]
-    told = f"""On {len(found)} smaller benchmarks, made of base classes, `limit-plus` stands between {min(gaps):+.2f}
-        and {max(gaps):+.2f} of area against class means, clearly above them on {signs[1]} and clearly below on
-        {signs[-1]}"""
+    told = f"""On {len(found)} smaller benchmarks, made of base classes, `limit-plus` differs from class means on the
+        same embedding by {min(gaps):+.2f} to {max(gaps):+.2f} of area: clearly better on {signs[1]} of them, clearly
+        worse on {signs[-1]}"""
     if off := used.count("none"):
-        told += f"; in {off} of {len(used)} runs it calibrates nothing, since that did not help on base classes"
+        told += f"; in {off} of {len(used)} runs it does not calibrate, since that did not help on base classes"
     return f"{told}."

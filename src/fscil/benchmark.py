@@ -189,7 +189,8 @@ def validation_benchmark(benchmark: Benchmark, held_out_share: float = 0.2, tria
     base, first, *_ = benchmark.sessions
     names = benchmark.class_names[: len(base.classes)]
     inner = inner_benchmark(base, first, f"{benchmark.name}-validation", names, held_out_share, trial)
-    return replace(inner, warnings=benchmark.warnings)
+    title = f"{benchmark.title}-validation" if benchmark.title else ""
+    return replace(inner, warnings=benchmark.warnings, title=title)
 
 
 def inner_benchmark(

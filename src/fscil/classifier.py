@@ -51,8 +51,9 @@ class Classifier:
         return self._logits(images).softmax(1).cpu().numpy()
 
     def embed(self, images: Picture | Sequence[Picture]) -> NDArray[np.float32]:
-        """[n, d]"""
-        return self.model.embed_here(self._pixels(images)).cpu().numpy()
+        """[n, d], without the features that some calibrators use beside it"""
+        embeddings = self.model.embed_here(self._pixels(images))
+        return embeddings[:, : self.model.encoder.dim].cpu().numpy()
 
     def _logits(self, images: Picture | Sequence[Picture]) -> Tensor:
         return self.model.classify(self.model.embed_here(self._pixels(images)))

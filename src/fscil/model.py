@@ -17,9 +17,7 @@ from fscil import calibrators, distributed, encoders
 from fscil.encoders import Encoder
 from fscil.images import Images, subset
 
-FEATURES_AT_ONCE = 512  # images whose features are raised to the power, mirrored and whitened together
-
-
+FEATURES_AT_ONCE = 512  # images whose features are raised to the power, averaged over views and whitened together
 LARGEST = 4096  # pixels per side
 
 
@@ -118,11 +116,14 @@ class Model(nn.Module):
         return self.classify(self._embed(images, self.encoder))
 
     def features(self, images: Tensor) -> Tensor:
-        """phi(x) for gradient steps, without mirror images: uint8 [n, 3, h, w] -> [n, d]"""
+        """phi(x) of a single view, for gradient steps: uint8 [n, 3, h, w] -> [n, d]"""
         return self._raise(self.encoder(images)) @ self.whitening
 
     def embed(self, images: Images) -> Tensor:
-        """phi(x) of any number of images [n, d], without gradients, in evaluation mode; sharded over all ranks."""
+        """phi(x) of any number of images [n, d], without gradients, in evaluation mode; sharded over all ranks.
+
+        For a calibrator with two inputs it is [n, 2d].
+        """
         return distributed.map_shards(len(images), lambda mine: self.embed_here(subset(images, mine)))
 
     def embed_here(self, images: Images) -> Tensor:

@@ -52,8 +52,8 @@ def different_embedding(a: Config, b: Config) -> list[str]:
 def embedding(config: Config) -> dict[str, Any]:
     """What decides which images the encoder learns from, how, and what is done to its features."""
     settings = {**TRANSFORMED, **config.settings}
-    run = {key: value for key, value in config.run.items() if key != "base_margin"}
-    return {**{key: settings.get(key) for key in (*PRETRAINED, *TRANSFORMED)}, **config.options, **run}
+    which = {key: settings.get(key) for key in (*PRETRAINED, *TRANSFORMED)}
+    return {**which, **config.options, "validation": config.run.get("validation")}
 
 
 def not_paired(configs: Mapping[str, Config], a: str, b: str, differing: Sequence[str]) -> str:

@@ -93,11 +93,12 @@ def test_the_best_calibrator_is_used_as_if_nothing_had_been_checked(
     [
         ([0.0] * 20, False),
         ([1.0] * 11 + [-1.0] * 9, False),  # +0.10 ± 0.23
-        ([1.0] * 14 + [-1.0] * 6, True),  # +0.40 ± 0.21
+        ([1.0] * 14 + [-1.0] * 6, False),  # +0.40 ± 0.21
+        ([1.0] * 15 + [-1.0] * 5, True),  # +0.50 ± 0.20
         ([-1.0] * 20, False),
     ],
 )
-def test_a_gain_must_exceed_its_standard_error(
+def test_a_gain_must_exceed_twice_its_standard_error(
     learn: Learn, tiny_benchmark: Build, gains: Callable[..., None], differences: list[float], used: bool
 ) -> None:
     gains(paired=differences)

@@ -13,12 +13,14 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from fscil import encoders
+from fscil import model as models
 from fscil.benchmark import Benchmark, Session
 from fscil.engine import Stage
 from fscil.engine.schedule import cosine
 from fscil.methods import Method
 from fscil.methods.pretrain import new_model
 from fscil.methods.training import augmented, items_of, steps_of_epoch
+from fscil.model import ModelSpec
 
 MakeMethod = Callable[..., Method]
 Learned = Callable[..., list[Stage]]
@@ -120,15 +122,22 @@ def test_finetuning_takes_all_shots_as_one_batch_and_its_own_settings(learned: L
     assert (stage.momentum, stage.nesterov, stage.weight_decay) == (0.6, False, 0.1)
 
 
-def test_published_weights_keep_the_normalisation_that_they_were_trained_with(
+def test_weights_keep_the_normalisation_that_they_were_trained_with(
     make_method: MakeMethod, tiny_benchmark: Callable[..., Benchmark], tmp_path: Path
 ) -> None:
     benchmark = tiny_benchmark()
     backbone = encoders.build("resnet20", benchmark.mean, benchmark.std).backbone
-    save_file({name: each.contiguous() for name, each in backbone.state_dict().items()}, tmp_path / "w.safetensors")
-    for weights, expected in {
-        "none": benchmark.mean,
-        str(tmp_path / "w.safetensors"): (0.485, 0.456, 0.406),
-    }.items():
+    save_file(
+        {name: each.contiguous() for name, each in backbone.state_dict().items()}, tmp_path / "foreign.safetensors"
+    )
+    own = models.build(ModelSpec("resnet20", 32, 32, (0.1, 0.2, 0.3), (0.4, 0.5, 0.6)), 2)
+    save_file({name: each.contiguous() for name, each in own.state_dict().items()}, tmp_path / "own.safetensors")
+    for weights, mean, std in (
+        ("none", benchmark.mean, benchmark.std),
+        (str(tmp_path / "foreign.safetensors"), (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+        (str(tmp_path / "own.safetensors"), (0.1, 0.2, 0.3), (0.4, 0.5, 0.6)),
+    ):
         method = make_method("decoupled-cosine", benchmark, weights=weights)
-        assert new_model(benchmark.sessions[0], method.settings, method.context).spec.mean == expected
+        spec = new_model(benchmark.sessions[0], method.settings, method.context).spec
+        assert spec.mean == pytest.approx(mean, abs=1e-6)
+        assert spec.std == pytest.approx(std, abs=1e-6)

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from fscil.errors import UserError
+from fscil.images import Colour
 
 SUFFIXES = (".safetensors", ".pth", ".pt")
 CHOICES = "give none, imagenet, or the path of a .safetensors, .pth or .pt file or of a model folder"
@@ -46,6 +47,21 @@ def load(weights: str, encoder: str, url: str | None, wanted: Mapping[str, Tenso
     file = read(weights, encoder, url)
     name = "imagenet" if weights == "imagenet" else file.path.name
     return f"{name} {file.checksum}", fit(parse(file), wanted, file.path, encoder)
+
+
+def normalisation(weights: str) -> tuple[Colour, Colour]:
+    """Mean and deviation of the pixels that weights expect: those of a model of ours, otherwise ImageNet's."""
+    if weights != "imagenet":
+        found = parse(read(weights, "", None))
+        if {"encoder.scale", "encoder.shift"} <= found.keys():
+            scale, shift = (found[f"encoder.{name}"].double().flatten() for name in ("scale", "shift"))
+            return to_colour(-shift / (255 * scale)), to_colour(1 / (255 * scale))
+    return IMAGENET_MEAN, IMAGENET_STD
+
+
+def to_colour(values: Tensor) -> Colour:
+    red, green, blue = (round(value, 6) for value in values.tolist())
+    return red, green, blue
 
 
 def read(weights: str, encoder: str, url: str | None) -> WeightsFile:

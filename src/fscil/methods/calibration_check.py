@@ -23,23 +23,25 @@ DRAWS = 20  # of the shots: a single one says little
 def choose_calibrator(method: Limit, session: Session, later: Sequence[Session]) -> tuple[str | None, str]:
     """The best of the method's calibrators, or None if none beats class means; and a sentence that says so.
 
-    A calibrator must gain more area than the standard error of the gain over the draws of the shots.
+    A calibrator must gain more area than twice the standard error of the gain over the draws of the shots. That error
+    says nothing about other encoders, so it is rather too small.
     """
     try:
         if not later:
             raise CannotLearn("there is no few-shot session to imitate")
-        inner = inner_benchmark(session, later[0], "check", [str(label) for label in session.classes])
+        inner = inner_benchmark(session, later[0], "the base classes alone", [str(label) for label in session.classes])
         areas, refused = areas_of(method, session, inner.to(method.engine.device))
-    except CannotLearn as error:
-        return None, f"calibration is off, since it cannot be checked: {error}"
+    except CannotLearn as refusal:
+        return None, f"calibration is off, since it cannot be checked: {refusal}"
     base, new = len(inner.sessions[0].classes), len(inner.class_names) - len(inner.sessions[0].classes)
     plain = areas.pop(None)
     gains = {name: gain(found, plain) for name, found in areas.items()}
-    told = [f"{each} {mean:+.2f} ± {deviation:.2f}" for each, (mean, deviation) in gains.items()]
+    told = [f"{each} {mean:+.2f} ± {error:.2f}" for each, (mean, error) in gains.items()]
     told += [f"{each} could not be tried ({why})" for each, why in refused.items()]
     where = f"area against class means on {base} + {new} base classes: {', '.join(told)}"
-    name, (mean, deviation) = max(gains.items(), key=lambda item: item[1], default=("", (0.0, 0.0)))
-    if mean > deviation:
+    helpful = {each: mean for each, (mean, error) in gains.items() if mean > 2 * error}
+    if helpful:
+        name = max(helpful, key=lambda each: helpful[each])
         return name, f"calibration by {name}, checked: {where}"
     return None, f"calibration is off, checked: {where}"
 

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fscil import calibrators
+from fscil import calibrators, distributed
 from fscil.benchmark import Session
 from fscil.engine import seed_for
 from fscil.engine.schedule import decay_every
@@ -124,10 +124,11 @@ class Limit(PrototypeMethod):
 
     Settings: ClassVar[type] = LimitSettings
     settings: LimitSettings
+    later: Sequence[Session] = ()  # the few-shot sessions, which the check of calibration imitates
 
     def check_sessions(self, sessions: Sequence[Session]) -> None:
         super().check_sessions(sessions)
-        self.later = sessions[1:]  # what the check of calibration imitates
+        self.later = sessions[1:]
 
     def refuse_impossible(self, session: Session) -> None:
         """Refuse what cannot be meta-trained before the long pre-training, not after it."""
@@ -149,7 +150,8 @@ class Limit(PrototypeMethod):
         self.refuse_impossible(session)
         calibrator: str | None = self.settings.calibrators[0]
         if self.settings.check:
-            calibrator, said = choose_calibrator(self, session, self.later)
+            verdict = choose_calibrator(self, session, self.later)
+            calibrator, said = distributed.broadcast(lambda: verdict)  # rounding must not divide the ranks
             self.notes.append(said)
             self.engine.console.print(said, highlight=False, soft_wrap=True)
         self.model = pretrain(session, self.settings, self.context)

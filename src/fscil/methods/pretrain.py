@@ -11,10 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fscil import augment, encoders
+from fscil import augment, distributed, encoders
 from fscil import model as models
 from fscil.benchmark import Session
-from fscil.encoders.weights import IMAGENET_MEAN, IMAGENET_STD
+from fscil.encoders.weights import normalisation
 from fscil.engine import seed_for
 from fscil.engine.schedule import cosine
 from fscil.engine.stage import Batch, ParameterGroup
@@ -130,8 +130,9 @@ def new_model(session: Session, settings: PretrainSettings, context: Context) ->
     """A model that has learned nothing yet, with a row for each of the session's classes."""
     torch.manual_seed(seed_for(context.engine.seed, "initialisation"))
     stored = session.images.shape[-1]
-    # published weights expect the pixels that they were trained on
-    mean, std = (context.mean, context.std) if settings.weights == "none" else (IMAGENET_MEAN, IMAGENET_STD)
+    mean, std = context.mean, context.std
+    if settings.weights != "none":  # they expect pixels as in their own training
+        mean, std = distributed.broadcast(lambda: normalisation(settings.weights))
     spec = ModelSpec(
         encoder=settings.encoder,
         stored_size=stored,
