@@ -23,8 +23,7 @@ from fscil.datasets.decode import decode
 from fscil.errors import UserError
 from run_helpers import PAIRED, PLUS, SHORT, run_on_digits
 
-# after so little pre-training, the encoder only bears small steps
-SMALL = {"digits": [], "glyphs": ["images_per_class=5", "test_images_per_class=3", "encoder_lr=2e-4"]}
+SMALL = {"digits": [], "glyphs": ["images_per_class=5", "test_images_per_class=3"]}
 
 # in a new process: every model under the first argument against its run's own predictions, from eight threads too
 CHECK = """
