@@ -172,8 +172,9 @@ def test_a_default_that_hurts_is_named(write: Write) -> None:
     assert "by more than the standard error on none of them." in " ".join(elsewhere.inner().split())
     assert "in 21 of 21 runs" in " ".join(elsewhere.in_short().split())
     write("inner/omniglot-limit-plus", area=39.0)
-    assert "by more than the standard error on Omniglot, 100 characters, as a folder." in " ".join(elsewhere.inner().split())
-    assert line_of(elsewhere.inner(), "Omniglot, 100 characters, as a folder")[4] == "-1.00 ± 0.00"
+    label = elsewhere.INNER["omniglot"]
+    assert f"by more than the standard error on {label}." in " ".join(elsewhere.inner().split())
+    assert line_of(elsewhere.inner(), label)[4] == "-1.00 ± 0.00"
 
 
 @pytest.mark.parametrize(
