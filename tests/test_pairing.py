@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from fscil.config import Config, resolve
-from fscil.pairing import different_embedding, paired_lines
+from fscil.pairing import different_embedding, paired_lines, same_embedding
 from fscil.results import Result
 
 MakeResult = Callable[..., Result]
@@ -116,3 +117,17 @@ def test_what_decides_about_the_embedding(a: list[str], b: list[str], differing:
 def test_finetune_starts_from_the_plain_embedding() -> None:
     both = configs([], [])
     assert different_embedding(both["finetune"], both["decoupled-cosine"]) == []
+
+
+def test_results_are_paired_by_what_their_presets_do_to_embeddings(make_result: MakeResult) -> None:
+    def result(preset: str, *changed: str, **fields: object) -> Result:
+        config = resolve(preset, "glyphs", changed)
+        known = {"method": config.method, "benchmark": "glyphs", "config_hash": config.hash, "seed": 1}
+        return make_result(**{"preset": preset, "changed": list(changed), **known, **fields})
+
+    assert same_embedding(result("limit"), result("decoupled-cosine"))
+    assert same_embedding(result("limit-plus"), result("decoupled-cosine-plus"))
+    assert not same_embedding(result("limit-plus"), result("decoupled-cosine"))
+    assert not same_embedding(result("limit"), result("decoupled-cosine", "epochs=5"))
+    assert not same_embedding(result("limit"), result("decoupled-cosine", config_hash="of an older preset"))
+    assert not same_embedding(result("limit"), replace(result("decoupled-cosine"), preset="not-installed"))

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from fscil import distributed, grid, runs
 from fscil.config import check_overrides, overrides_of
-from fscil.pairing import paired_lines
+from fscil.pairing import paired_lines, same_embedding
 from fscil.report.curve import write_curve
 from fscil.report.html import write_report
 from fscil.results import Result
@@ -40,7 +40,7 @@ def compare(
     results = [result for group in groups.values() for result in group]
     folder = environment.folder
     distributed.broadcast(lambda: write_curve(results, folder / "curve.png"))
-    distributed.broadcast(lambda: write_report(results, folder / "report.html"))
+    distributed.broadcast(lambda: write_report(results, folder / "report.html", same_embedding))
     configs = {job.row: job.config for job in jobs}
     differences = [line for a, b in combinations(groups, 2) for line in paired_lines(groups, configs, a, b)]
     return Comparison(results, [*differences, *notes(results), *places(folder, folder / jobs[0].folder)])

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fscil import grid
-from fscil.config import Config, toml_value
+from fscil.config import Config, resolve, toml_value
+from fscil.errors import UserError
 from fscil.margins import new_at_base_accuracy
 from fscil.methods.pretrain import PretrainSettings
 from fscil.methods.prototypes import EmbeddingSettings
@@ -47,6 +48,18 @@ def different_embedding(a: Config, b: Config) -> list[str]:
     """The settings that decide about the embedding and are not the same in both."""
     mine, others = embedding(a), embedding(b)
     return [key for key in {**mine, **others} if mine.get(key) != others.get(key)]
+
+
+def same_embedding(a: Result, b: Result) -> bool:
+    """The same for results; a preset that has changed since, or is not installed, leaves it unknown: not paired."""
+    try:
+        configs = [
+            resolve(each.preset, each.benchmark.removesuffix("-validation"), each.changed, each.seed) for each in (a, b)
+        ]
+    except UserError:
+        return False
+    known = all(config.hash == each.config_hash for config, each in zip(configs, (a, b), strict=True))
+    return known and not different_embedding(*configs)
 
 
 def embedding(config: Config) -> dict[str, Any]:

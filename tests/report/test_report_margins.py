@@ -224,3 +224,16 @@ def test_methods_with_a_margin_are_also_compared_without_it(make_result: MakeRes
     assert words.endswith("a − b 1 seed +0.00 +0.00 +0.00 +0.00 both with margin 0 +3.00 +3.00 +5.00")
     assert "margin" not in differences_of(of("a", 0.0, 48.0), of("b", 0.0, 45.0))
     assert differences_of(of("a", 0.5, 48.0), before_margins(of("b", 0.0, 45.0))).endswith("both with margin 0 – – –")
+
+
+def test_methods_on_different_embeddings_are_not_compared(make_result: MakeResult) -> None:
+    means = with_base_at_zero(make_result, "decoupled-cosine", 1, FLAT, 40)
+    ours, other = (with_base_at_zero(make_result, name, 1, STEEP, 70) for name in ("limit", "limit-plus"))
+    alike = report([means, ours, other], lambda a, b: "limit-plus" not in (a.preset, b.preset))
+    words = re.sub(r"<[^>]*>", " ", alike.partition("<h3>Methods against each other</h3>")[2])
+    assert "decoupled-cosine − limit " in words
+    assert "decoupled-cosine − limit-plus" not in words
+    assert "Only methods that start from the same embedding are paired." in words
+    row, _, last = section_of(alike).partition(" limit-plus seed 1, margin 0.3 ")
+    assert row.endswith(" 60.00")
+    assert re.match(r"[\d. ]*– In percent\.", last)

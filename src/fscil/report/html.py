@@ -15,20 +15,20 @@ from fscil.report.curve import curve_figure, forgetting_figure
 from fscil.report.figures import inline_svg
 from fscil.report.margins import margins
 from fscil.report.markup import Markup, beside, join, picture, tag
-from fscil.report.summary import base_and_new, differences, headlines, session_lines, tiles
+from fscil.report.summary import Comparable, always, base_and_new, differences, headlines, session_lines, tiles
 from fscil.results import Result
 from fscil.tables import published_row
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"  # makes the browser refuse any request
 
 
-def write_report(results: Sequence[Result], path: Path) -> Path:
-    """Write the report of these results to path and return it."""
-    write_atomically(path, report(results).encode("utf-8", "replace"))
+def write_report(results: Sequence[Result], path: Path, comparable: Comparable = always) -> Path:
+    """Write the report of these results to path and return it; only comparable ones are subtracted from each other."""
+    write_atomically(path, report(results, comparable).encode("utf-8", "replace"))
     return Path(path)
 
 
-def report(results: Sequence[Result]) -> str:
+def report(results: Sequence[Result], comparable: Comparable = always) -> str:
     """The page as text; results of several benchmarks get a section each."""
     if not results:
         raise UserError("no results to report; name at least one run folder")
@@ -36,7 +36,7 @@ def report(results: Sequence[Result]) -> str:
     named = ", ".join(methods) if len(methods) <= 3 else f"{len(methods)} methods"
     titles = by_benchmark(results)
     title = f"{named} on {', '.join(titles)}"
-    sections = [section(name, those) for name, those in titles.items()]
+    sections = [section(name, those, comparable) for name, those in titles.items()]
     head = tag(
         "head",
         tag("meta", charset="utf-8"),
@@ -52,7 +52,7 @@ def report(results: Sequence[Result]) -> str:
     return "<!doctype html>\n" + tag("html", head, body, lang="en")
 
 
-def section(title: str, results: list[Result]) -> Markup:
+def section(title: str, results: list[Result], comparable: Comparable) -> Markup:
     """Everything about one benchmark, the simplest first."""
     groups = repetitions(results)
     named = labels(groups)
@@ -63,11 +63,11 @@ def section(title: str, results: list[Result]) -> Markup:
         tiles(groups[0]) if len(groups) == 1 else Markup(),
         warnings_list(results),
         session_lines(results),
-        differences(groups, named),
+        differences(groups, named, comparable),
         curves(results) if any(len(result.accuracy) > 1 for result in results) else Markup(),
         tag("h3", "Old and new classes after the last session"),
         base_and_new(groups, named),
-        margins(groups, named),
+        margins(groups, named, comparable),
         classes(groups, named),
         tag("h3", "Time and size"),
         time_and_size(groups, named),

@@ -9,7 +9,7 @@ from fscil.margins import new_at_base_accuracy
 from fscil.report.figures import inline_svg
 from fscil.report.margin_curve import margin_figure
 from fscil.report.markup import Markup, join, table, tag
-from fscil.report.summary import run_of
+from fscil.report.summary import Comparable, run_of
 from fscil.results import Result
 from fscil.tables import Value, mean_and_deviation, number
 
@@ -38,7 +38,7 @@ MEANINGS = (
 )
 
 
-def margins(groups: Groups, named: Labels) -> Markup:
+def margins(groups: Groups, named: Labels, comparable: Comparable) -> Markup:
     """Picture and table of the results that have a curve; nothing if none has."""
     groups = [[result for result in group if result.curve] for group in groups]
     if not any(groups):
@@ -58,25 +58,27 @@ def margins(groups: Groups, named: Labels) -> Markup:
                 Markup(svg),
                 tag("figcaption", f"{caption} Grey: equal harmonic mean (HM)."),
             ),
-            measures_table(groups, named),
+            measures_table(groups, named, comparable),
         ]
     )
 
 
-def measures_table(groups: Groups, named: Labels) -> Markup:
+def measures_table(groups: Groups, named: Labels, comparable: Comparable) -> Markup:
     """One row per method: mean and standard deviation over its seeds."""
     heads, said = [*MEASURES.values()], MEANINGS
-    yardstick = next((group for group in groups if group and group[0].method == CLASS_MEANS), [])
-    if yardstick and sum(map(bool, groups)) > 1:
+    class_means = [group for group in groups if group and group[0].method == CLASS_MEANS]
+    if class_means and sum(map(bool, groups)) > 1:
         heads.append("new at equal base")
-        name = named.each[groups.index(yardstick)].text
+        names = ", ".join(named.each[groups.index(group)].text for group in class_means)
         said += (
             f" New at equal base: accuracy on new classes with the margin that gives the accuracy on base classes that "
-            f"class means ({name}) of the same seed have with margin 0; – if that is out of reach."
+            f"class means ({names}) on the same embedding have in the same seed with margin 0; – if that is out of "
+            "reach, or if there are none."
         )
     rows = []
     for group, label in zip(groups, named.each, strict=True):
         if group:
+            yardstick = next((means for means in class_means if comparable(group[0], means[0])), [])
             columns = [[getattr(result, key) for result in group] for key in MEASURES]
             cells = [*map(measure_cell, columns), measure_cell(new_at_equal_base(group, yardstick))]
             rows.append([join([label.text, tag("small", runs_and_margin(group))]), *cells[: len(heads)]])

@@ -23,6 +23,13 @@ from fscil.tables import (
 )
 
 Groups = list[list[Result]]
+Comparable = Callable[[Result, Result], bool]  # whether a difference between two results means something
+
+
+def always(a: Result, b: Result) -> bool:
+    return True
+
+
 Measure = Callable[[Result], float | None]
 
 WITHOUT_MARGIN = "both with margin 0"
@@ -88,14 +95,14 @@ def signed(difference: float, is_better: bool) -> Markup:
     return tag("em", number(difference, signed=True), class_="gain" if is_better else "loss")
 
 
-def differences(groups: Groups, named: Labels) -> Markup:
-    """Methods against each other, seed by seed; also with margin 0, where one of the two has a margin."""
+def differences(groups: Groups, named: Labels, comparable: Comparable) -> Markup:
+    """Comparable methods against each other, seed by seed; also with margin 0, where one of the two has a margin."""
     compared = {"last": "last session", "average": "average", "harmonic_mean": "HM"}
     has_area = any(result.area is not None for group in groups for result in group)
     rows: list[list[str]] = []
     for (a, label_a), (b, label_b) in combinations(zip(groups, named.each, strict=True), 2):
         shared = {run_of(r) for r in a} & {run_of(r) for r in b}
-        if not shared:
+        if not shared or not comparable(a[0], b[0]):
             continue
         pair = [r for r in a if run_of(r) in shared], [r for r in b if run_of(r) in shared]
         seeds = "1 seed" if len(shared) == 1 else f"{len(shared)} seeds"
@@ -107,6 +114,8 @@ def differences(groups: Groups, named: Labels) -> Markup:
     if not rows:
         return Markup()
     said = "Mean difference over the seeds that both have, ± its standard error where there are several."
+    if comparable is not always:
+        said += " Only methods that start from the same embedding are paired."
     if has_area:
         said += " Area: under the curve of new over base accuracy for all margins."
     heads = ["", *compared.values(), *(["area"] * has_area)]
