@@ -169,11 +169,10 @@ def report(
     \b
     fscil report runs/compare/*/ --out compare.html
     """
-    from fscil.pairing import same_embedding
     from fscil.report.html import write_report
     from fscil.results import read_result
     from fscil.tables import session_table
 
     results = [read_result(folder) for folder in folders]
     out.print(session_table(results), crop=False)
-    out.print(f"report  {write_report(results, out_file, same_embedding)}", soft_wrap=True)
+    out.print(f"report  {write_report(results, out_file)}", soft_wrap=True)
