@@ -23,6 +23,7 @@ from fscil.report import figures  # noqa: E402
 from fscil.report.curve import write_curve  # noqa: E402
 from fscil.report.html import write_report  # noqa: E402
 from fscil.report.margin_curve import margin_figure  # noqa: E402
+from results.accuracy import load_cifar100  # noqa: E402
 from results.summaries import load  # noqa: E402
 
 IMAGES = ROOT / "docs" / "images"
@@ -37,15 +38,15 @@ DRAWN = {
 
 def curve() -> Path:
     """Accuracy after every session of CIFAR100."""
-    return write_curve(
-        [result for results in load("cifar100", DRAWN).values() for result in results], IMAGES / "curve.png"
-    )
+    runs = load_cifar100()
+    return write_curve([result for name in DRAWN for result in runs[name]], IMAGES / "curve.png")
 
 
 def margins() -> Path:
     """New over base accuracy on CIFAR100, for every margin."""
     named = Labels([Label(text, "") for text in DRAWN.values()], [])
-    figure = margin_figure(list(load("cifar100", DRAWN).values()), named)
+    runs = load_cifar100()
+    figure = margin_figure([runs[name] for name in DRAWN], named)
     write_atomically(IMAGES / "margins.png", figures.png(figure))
     return IMAGES / "margins.png"
 

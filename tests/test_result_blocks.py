@@ -191,10 +191,10 @@ def test_calibrators_are_those_that_runs_used(note: str, calibrator: str, make_r
     assert elsewhere.calibrator_of(result) == calibrator
 
 
-def test_rows_of_one_table_have_the_same_seeds(write: Write) -> None:
+def test_methods_on_the_same_encoders_have_the_same_seeds(write: Write) -> None:
     (summaries.FOLDER / "cifar100" / "limit-seed3.json").unlink()
     summaries.read.cache_clear()
-    with pytest.raises(UserError, match=r"limit-plus has seeds \[1, 2, 3\], but limit has \[1, 2\]"):
+    with pytest.raises(UserError, match=r"limit has seeds \[1, 2\], but limit-paper has \[1, 2, 3\]"):
         accuracy.short()
 
 
