@@ -1,9 +1,11 @@
-"""Files that are either complete or absent."""
+"""Files that are written whole or not at all, and read only if they are files of a bounded size."""
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
+import stat
 from contextlib import suppress
 from pathlib import Path
 
@@ -33,6 +35,42 @@ def write_atomically(path: Path, data: bytes) -> None:
     finally:
         with suppress(OSError):  # after the rename there is nothing left to remove
             beside.unlink()
+
+
+def read_regular(path: Path, most: int) -> bytes:
+    """The bytes of a regular file of at most `most` bytes.
+
+    Anything else raises OSError with a reason to show, as does a file that cannot be read: a named pipe or a device,
+    which could block or never end, is not even waited for.
+    """
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except ValueError as error:  # a null character in the name
+        raise OSError(errno.EINVAL, str(error), str(path)) from error
+    with open(handle, "rb") as file:
+        check_status(os.fstat(handle), path, most)
+        data = file.read(most + 1)
+    if len(data) > most:  # it has grown
+        raise OSError(errno.EFBIG, f"larger than {most} bytes", str(path))
+    return data
+
+
+def check_regular(path: Path, most: int | None = None) -> None:
+    """The same check, for a file that another library opens by its name."""
+    try:
+        status = os.stat(path)
+    except ValueError as error:
+        raise OSError(errno.EINVAL, str(error), str(path)) from error
+    check_status(status, path, most)
+
+
+def check_status(status: os.stat_result, path: Path, most: int | None) -> None:
+    if stat.S_ISDIR(status.st_mode):
+        raise OSError(errno.EISDIR, "it is a folder", str(path))
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    if most is not None and status.st_size > most:
+        raise OSError(errno.EFBIG, f"larger than {most} bytes", str(path))
 
 
 def visible_entries(folder: Path) -> list[Path]:
