@@ -1,3 +1,16 @@
-from fscil.cli import main
+"""Where the command `fscil` starts: Ctrl-C works before the rest is imported."""
 
-main()
+from signal import SIGINT, signal
+
+from fscil.interrupts import leave
+
+
+def main() -> None:
+    signal(SIGINT, leave)
+    from fscil import cli
+
+    cli.main()
+
+
+if __name__ == "__main__":
+    main()

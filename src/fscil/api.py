@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
@@ -13,6 +12,7 @@ from rich.console import Console
 from fscil import distributed, runs
 from fscil.comparison import compare as compare_methods
 from fscil.config import resolve
+from fscil.environment import whole_number
 from fscil.errors import UserError
 from fscil.results import Result
 
@@ -69,7 +69,7 @@ def compare(
 
 
 def _environment(folder: Path, device: str | None, root: str | PathLike[str] | None) -> runs.RunEnvironment:
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1 and distributed.is_single_process():
+    if whole_number("WORLD_SIZE", 1) > 1 and distributed.is_single_process():
         raise UserError("several processes would write to the same folder; start them with torchrun -m fscil run ...")
     runs.read_dataset.cache_clear()  # files may have changed since the last call
     return runs.RunEnvironment(runs.choose_device(device), folder, Path(root) if root is not None else None)

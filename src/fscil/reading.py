@@ -17,6 +17,8 @@ from threading import Thread
 import numpy as np
 from numpy.typing import NDArray
 
+from fscil.environment import whole_number
+
 Read = Callable[[int], NDArray[np.uint8]]  # the image of a row, [size, size, 3]; called by several threads at once
 
 MOST_THREADS = 16  # beyond this they would wait for each other
@@ -24,7 +26,7 @@ MOST_THREADS = 16  # beyond this they would wait for each other
 
 def thread_count() -> int:
     """How many threads read: one per core, divided among the processes that torchrun started on this machine."""
-    cores = (os.cpu_count() or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    cores = (os.cpu_count() or 1) // whole_number("LOCAL_WORLD_SIZE", 1, least=1)
     return max(1, min(MOST_THREADS, cores))
 
 

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import io
 import os
 import signal
 import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import typer
 
-from fscil.cli.common import Interrupted, err, printable
+from fscil.cli.common import err, printable
 from fscil.cli.data import data_app
 from fscil.cli.listing import encoders, methods
 from fscil.cli.predicting import predict
 from fscil.cli.running import compare, report, reproduce, run
+from fscil.cli.streams import standard_streams
 from fscil.errors import LostContact, UserError
+from fscil.interrupts import Interrupted, leave
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None,
@@ -35,27 +35,43 @@ for verb in (run, compare, reproduce, report, predict, methods, encoders):
     app.command()(verb)
 app.add_typer(data_app, name="data", help="List, prepare and verify datasets.")
 
+# click's, or that of the click inside newer versions of typer
+UsageError: Any = typer.BadParameter.__base__
+
 
 def main() -> None:
     """A user's mistake gives one line and exit code 2; anything else is a bug and keeps its traceback."""
-    signal.signal(signal.SIGINT, interrupt)
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # names that the terminal cannot show are not an error
+    signal.signal(signal.SIGINT, leave)
+    with standard_streams():
+        try:
+            with process_group():
+                call_verb()
+        except UserError as error:
+            fail(f"error: {error}", 2, refusal=str(error))
+        except LostContact as error:
+            fail(f"error: {error}", 1)
+        except Interrupted as error:
+            fail(str(error), 130)
+
+
+def call_verb() -> NoReturn:
+    """Parse the arguments, call the verb and exit."""
     try:
-        with process_group():
-            app(standalone_mode=True)
-    except UserError as error:
-        fail(f"error: {error}", 2, refusal=str(error))
-    except LostContact as error:
-        fail(f"error: {error}", 1)
-    except Interrupted as error:
-        fail(str(error), 130)
-    finally:
-        flush()
+        code = app(standalone_mode=False, prog_name="fscil")
+    except UsageError as error:
+        if type(error).__name__ == "NoArgsIsHelpError":
+            error.show()
+            sys.exit(error.exit_code)
+        raise UserError(usage(error)) from error
+    sys.stdout.flush()  # now, while it can still be told that this is impossible
+    sys.exit(code)
 
 
-def interrupt(number: int, frame: FrameType | None) -> None:
-    raise Interrupted
+def usage(error: Any) -> str:
+    """One line from typer's message and where to read more."""
+    message = " ".join(error.format_message().split()).rstrip(".")
+    asked = f"{error.ctx.command_path} --help" if error.ctx else "fscil --help"
+    return f"{message[:1].lower()}{message[1:]}; see: {asked}"
 
 
 @contextmanager
@@ -92,6 +108,7 @@ def fail(line: str, code: int, refusal: str | None = None) -> NoReturn:
 
     def say() -> None:
         err.print(printable(line), style="bold red" if line.startswith("error:") else "", soft_wrap=True)
+        signal.signal(signal.SIGINT, lambda *_: os._exit(code))  # it is exiting already; another line would not help
 
     if not started_by_torchrun():
         say()
@@ -101,12 +118,3 @@ def fail(line: str, code: int, refusal: str | None = None) -> NoReturn:
     if distributed.is_reporter(refusal):
         say()
     distributed.exit_process(code)
-
-
-def flush() -> None:
-    """Flush now, while a closed pipe (`| head`) can still be told apart from an error."""
-    try:
-        if sys.stdout is not None:
-            sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes once more on exit

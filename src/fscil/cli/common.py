@@ -5,6 +5,8 @@ No cli file imports torch at its top, so that --help is quick: commands import w
 
 from __future__ import annotations
 
+import signal
+import sys
 import unicodedata
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -15,7 +17,8 @@ import typer
 from rich.cells import cell_len
 from rich.console import Console
 
-from fscil.errors import LostContact
+from fscil.errors import LostContact, UserError
+from fscil.interrupts import Interrupted, unwind
 
 Root = Annotated[Path | None, typer.Option(help="Folder of datasets.  [default: the environment variable FSCIL_DATA]")]
 Device = Annotated[str | None, typer.Option(help="cpu or cuda.  [default: cuda if available]")]
@@ -26,20 +29,26 @@ out = Console(highlight=False, markup=False, emoji=False)
 err = Console(stderr=True, highlight=False, markup=False, emoji=False)
 
 
-class Interrupted(BaseException):
-    """Ctrl-C. Typer keeps a KeyboardInterrupt to itself and exits with a code that depends on its version."""
-
-    def __str__(self) -> str:
-        return super().__str__() or "interrupted"
-
-
 @contextmanager
 def going_on_by(command: str) -> Iterator[None]:
     """After Ctrl-C or a lost process, tell the user how to continue."""
+    before = signal.signal(signal.SIGINT, unwind)
     try:
         yield
     except (Interrupted, LostContact) as error:
         raise type(error)(f"{error}; continue with: {command}") from error
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def shown_again_by(command: str) -> Iterator[None]:
+    """If results cannot be printed, tell the user that they are kept."""
+    try:
+        yield
+        sys.stdout.flush()
+    except UserError as error:
+        raise UserError(f"{error}; the results are kept and shown again by: {command}") from error
 
 
 def printable(text: str) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fscil.cli.common import Json, Root, print_descriptions
+from fscil.cli.common import Json, Root, print_descriptions, printable
 
 data_app = typer.Typer(no_args_is_help=True)
 Name = Annotated[str, typer.Argument(help="The dataset's name.")]
@@ -39,7 +39,7 @@ def prepare(name: Name, root: Root = None) -> None:
     """
     from fscil import datasets
 
-    print(datasets.get(name).prepare(datasets.data_root(root)))
+    print(printable(datasets.get(name).prepare(datasets.data_root(root))))
 
 
 @data_app.command()
@@ -52,4 +52,4 @@ def verify(name: Name, root: Root = None) -> None:
     from fscil import datasets
 
     for line in datasets.get(name).verify(datasets.data_root(root)):
-        print(line)
+        print(printable(line))

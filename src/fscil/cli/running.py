@@ -9,23 +9,35 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fscil.cli.common import Device, Json, Root, err, going_on_by, out
+from fscil.cli.common import Device, Json, Root, err, going_on_by, out, printable, shown_again_by
 from fscil.errors import UserError
 
 if TYPE_CHECKING:
     from fscil.results import Result
 
+
+def at_least_0(seconds: float) -> float:
+    if not seconds >= 0:
+        raise typer.BadParameter("it is a number of seconds, at least 0")
+    return seconds
+
+
 Benchmark = Annotated[str, typer.Argument(help="A dataset; see `fscil data list`.")]
 Overrides = Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Settings, e.g. epochs=10.")]
-FirstSeed = Annotated[int, typer.Option(min=0, help="The first seed.")]
-Every = Annotated[float, typer.Option("--checkpoint-every", help="Seconds between checkpoints.")]
+
+MOST_SEEDS = 1000
+LARGEST_SEED = 2**63 - 1  # what a configuration file can hold
+Seeds = Annotated[int, typer.Option(min=1, max=MOST_SEEDS, help="How many seeds.")]
+FirstSeed = Annotated[int, typer.Option(min=0, max=LARGEST_SEED - MOST_SEEDS, help="The first seed.")]
+# a smallest value would let nan pass
+Every = Annotated[float, typer.Option("--checkpoint-every", callback=at_least_0, help="Seconds between checkpoints.")]
 
 
 def run(
     method: Annotated[str | None, typer.Argument(help="A method or preset; see `fscil methods`.")] = None,
     benchmark: Annotated[str | None, typer.Argument(help="A dataset; see `fscil data list`.")] = None,
     overrides: Overrides = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Seed of everything random.")] = 1,
     out_folder: Annotated[
         Path | None, typer.Option("--out", help="Run folder.  [default: a new one under runs/]")
     ] = None,
@@ -81,15 +93,15 @@ def resume_command(folder: Path) -> str:
 def show(result: Result, folder: Path, as_json: bool) -> None:
     from fscil.tables import session_table
 
-    if as_json:
-        print(json.dumps(vars(result)))
-        return
-    out.print(session_table([result]), crop=False)
-    if result.note:
-        out.print(f"note: {result.note}")
-    out.print(
-        f"model   {folder / 'model'}\ncurve   {folder / 'curve.png'}\nreport  {folder / 'report.html'}", soft_wrap=True
-    )
+    with shown_again_by(resume_command(folder)):
+        if as_json:
+            print(json.dumps(vars(result)))
+            return
+        out.print(session_table([result]), crop=False)
+        if result.note:
+            out.print(f"note: {result.note}")
+        for what, name in (("model", "model"), ("curve", "curve.png"), ("report", "report.html")):
+            out.print(f"{what:6}  {printable(str(folder / name))}", soft_wrap=True)
 
 
 def compare(
@@ -98,7 +110,7 @@ def compare(
     methods: Annotated[str, typer.Option(help="Methods or presets, separated by commas.")] = (
         "limit-plus,decoupled-cosine-plus,limit,decoupled-cosine"
     ),
-    seeds: Annotated[int, typer.Option(min=1, help="How many seeds.")] = 5,
+    seeds: Seeds = 5,
     first_seed: FirstSeed = 1,
     out_folder: Annotated[
         Path, typer.Option("--out", help="Folder of the runs; finished ones are not repeated.")
@@ -122,18 +134,19 @@ def compare(
     with going_on_by("the same command"):
         chosen = range(first_seed, first_seed + seeds)
         comparison = compare_methods(benchmark, methods.split(","), chosen, overrides or [], environment, err)
-    if as_json:
-        print(json.dumps([vars(result) for result in comparison.results]))
-        return
-    out.print(session_table(comparison.results), crop=False)
-    for line in comparison.lines:
-        out.print(line, soft_wrap=True)
+    with shown_again_by("the same command"):
+        if as_json:
+            print(json.dumps([vars(result) for result in comparison.results]))
+            return
+        out.print(session_table(comparison.results), crop=False)
+        for line in comparison.lines:
+            out.print(printable(line), soft_wrap=True)
 
 
 def reproduce(
     name: Annotated[str | None, typer.Argument(help="Which table; leave it out to list them.")] = None,
     overrides: Overrides = None,
-    seeds: Annotated[int, typer.Option(min=1, help="How many seeds.")] = 3,
+    seeds: Seeds = 3,
     first_seed: FirstSeed = 1,
     out_folder: Annotated[
         Path, typer.Option("--out", help="Folder of the runs; finished ones are not repeated.")
@@ -174,5 +187,6 @@ def report(
     from fscil.tables import session_table
 
     results = [read_result(folder) for folder in folders]
+    path = write_report(results, out_file)
     out.print(session_table(results), crop=False)
-    out.print(f"report  {write_report(results, out_file)}", soft_wrap=True)
+    out.print(f"report  {printable(str(path))}", soft_wrap=True)

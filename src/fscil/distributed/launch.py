@@ -17,7 +17,11 @@ from typing import Any, NoReturn
 import torch
 import torch.distributed as dist
 
+from fscil.distributed.orphans import is_orphan, leave_with_torchrun
+from fscil.environment import whole_number
 from fscil.errors import LostContact, UserError
+
+LONGEST_TIMEOUT = 30 * 24 * 3600
 
 # the rendezvous store, which outlives every rank: a rank that refuses to run leaves the reason here for the others
 _board: Any = None
@@ -46,13 +50,17 @@ def is_rank_zero() -> bool:
 def initialise(meeting: str = "env://", least: int = 2) -> None:
     """Join the process group if torchrun's environment variables give it at least `least` ranks."""
     global _board
-    if "RANK" not in os.environ or int(os.environ.get("WORLD_SIZE", "1")) < least:
+    if "RANK" not in os.environ:
+        return
+    count = check_environment(meeting)
+    limit = timeout()
+    leave_with_torchrun(limit)
+    if count < least:
         return
     from torch.distributed.distributed_c10d import PrefixStore  # not part of every build of torch
     from torch.distributed.rendezvous import rendezvous
 
-    limit = timeout()
-    own, count = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    own = int(os.environ["RANK"])
     # gloo even beside NCCL, to exchange objects without a GPU
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo"
     try:
@@ -64,13 +72,24 @@ def initialise(meeting: str = "env://", least: int = 2) -> None:
     signal.signal(signal.SIGTERM, _told_to_stop)
 
 
+def check_environment(meeting: str) -> int:
+    """The number of ranks, if what torchrun sets is all there and makes sense."""
+    needed = ["WORLD_SIZE", *(["MASTER_ADDR", "MASTER_PORT"] if meeting == "env://" else [])]
+    if missing := [name for name in needed if name not in os.environ]:
+        raise UserError(
+            f"RANK is set, but not {', '.join(missing)}; start several processes with torchrun, or unset RANK"
+        )
+    count = whole_number("WORLD_SIZE", least=1)
+    whole_number("RANK", most=count - 1)
+    whole_number("LOCAL_RANK", 0)
+    if meeting == "env://":
+        whole_number("MASTER_PORT", most=65535)
+    return count
+
+
 def timeout() -> timedelta:
     """How long to wait for a rank that hangs; one that dies is noticed at once, by its closed connection."""
-    named = os.environ.get("FSCIL_TIMEOUT", "600")
-    try:
-        return timedelta(seconds=max(1, int(named)))
-    except ValueError:
-        raise UserError(f"FSCIL_TIMEOUT={named} is not a number of seconds") from None
+    return timedelta(seconds=whole_number("FSCIL_TIMEOUT", 600, least=1, most=LONGEST_TIMEOUT))
 
 
 def shut_down() -> None:
@@ -100,7 +119,7 @@ def print_on_rank_zero_only() -> Iterator[None]:
         yield
         return
     with (
-        open(os.devnull, "w") as nowhere,
+        open(os.devnull, "w", encoding="utf-8", errors="replace") as nowhere,
         contextlib.redirect_stdout(nowhere),
         contextlib.redirect_stderr(nowhere),
     ):
@@ -141,6 +160,8 @@ def _told_to_stop(number: int, frame: FrameType | None) -> None:
     """SIGTERM: torchrun ends the whole job when one rank has failed."""
     if isinstance(sys.exc_info()[1], (UserError, LostContact)):
         return  # it is about to exit
+    if is_orphan():
+        raise lost("lost contact with torchrun, which has died")
     raise lost("lost contact with the others (torchrun ended the job, probably because another one failed)")
 
 

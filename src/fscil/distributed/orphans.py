@@ -1,0 +1,36 @@
+"""Workers whose torchrun was killed with SIGKILL, and so could not end them, end by themselves."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from datetime import timedelta
+from threading import Thread
+
+import torch.distributed as dist
+
+LOOK_EVERY = 1.0  # seconds
+LONGEST_GOODBYE = 10.0  # seconds to say how to continue
+
+_torchrun: int | None = None  # its process, if it started this one
+
+
+def leave_with_torchrun(limit: timedelta) -> None:
+    """Exit when torchrun dies. Other launchers are not watched: a shell may exit and leave its processes running."""
+    global _torchrun
+    if _torchrun is None and dist.is_available() and dist.is_torchelastic_launched():
+        _torchrun = os.getppid()
+        Thread(target=_watch, args=(min(LONGEST_GOODBYE, limit.total_seconds() / 2),), daemon=True).start()
+
+
+def is_orphan() -> bool:
+    return _torchrun is not None and os.getppid() != _torchrun
+
+
+def _watch(goodbye: float) -> None:
+    while not is_orphan():
+        time.sleep(LOOK_EVERY)
+    os.kill(os.getpid(), signal.SIGTERM)  # in good order, if the main thread is able to
+    time.sleep(goodbye)
+    os._exit(1)
