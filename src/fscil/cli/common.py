@@ -5,6 +5,8 @@ No cli file imports torch at its top, so that --help is quick: commands import w
 
 from __future__ import annotations
 
+import errno
+import os
 import signal
 import sys
 import unicodedata
@@ -20,7 +22,32 @@ from rich.console import Console
 from fscil.errors import LostContact, UserError
 from fscil.interrupts import Interrupted, unwind
 
-Root = Annotated[Path | None, typer.Option(help="Folder of datasets.  [default: the environment variable FSCIL_DATA]")]
+LONGEST_SHOWN = 60  # characters of a name that is too long
+
+
+def checked_path(path: Path | None) -> Path | None:
+    """A path as typed: a leading ~ is a home folder, and what cannot be the name of a file is refused."""
+    if path is None:
+        return None
+    whole = os.path.expanduser(path)
+    if whole.startswith("~"):
+        raise typer.BadParameter(f"there is no user {path.parts[0][1:]}; write the whole path")
+    try:
+        os.lstat(whole)
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            raise typer.BadParameter(f"{whole[:LONGEST_SHOWN]}... is too long for a file name") from error
+    return Path(whole)
+
+
+def checked_paths(paths: list[Path]) -> list[Path]:
+    return [checked_path(path) or path for path in paths]
+
+
+Root = Annotated[
+    Path | None,
+    typer.Option(callback=checked_path, help="Folder of datasets.  [default: the environment variable FSCIL_DATA]"),
+]
 Device = Annotated[str | None, typer.Option(help="cpu or cuda.  [default: cuda if available]")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fscil.cli.common import Device, Json, Root, err, going_on_by, out, printable, shown_again_by
+from fscil.cli.common import (
+    Device,
+    Json,
+    Root,
+    checked_path,
+    checked_paths,
+    err,
+    going_on_by,
+    out,
+    printable,
+    shown_again_by,
+)
 from fscil.errors import UserError
 
 if TYPE_CHECKING:
@@ -29,6 +41,9 @@ MOST_SEEDS = 1000
 LARGEST_SEED = 2**63 - 1  # what a configuration file can hold
 Seeds = Annotated[int, typer.Option(min=1, max=MOST_SEEDS, help="How many seeds.")]
 FirstSeed = Annotated[int, typer.Option(min=0, max=LARGEST_SEED - MOST_SEEDS, help="The first seed.")]
+OutFolder = Annotated[
+    Path, typer.Option("--out", callback=checked_path, help="Folder of the runs; finished ones are not repeated.")
+]
 # a smallest value would let nan pass
 Every = Annotated[float, typer.Option("--checkpoint-every", callback=at_least_0, help="Seconds between checkpoints.")]
 
@@ -39,9 +54,10 @@ def run(
     overrides: Overrides = None,
     seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Seed of everything random.")] = 1,
     out_folder: Annotated[
-        Path | None, typer.Option("--out", help="Run folder.  [default: a new one under runs/]")
+        Path | None,
+        typer.Option("--out", callback=checked_path, help="Run folder.  [default: a new one under runs/]"),
     ] = None,
-    resume: Annotated[Path | None, typer.Option(help="Continue the run in this folder.")] = None,
+    resume: Annotated[Path | None, typer.Option(callback=checked_path, help="Continue the run in this folder.")] = None,
     device: Device = None,
     root: Root = None,
     show_config: Annotated[
@@ -112,9 +128,7 @@ def compare(
     ),
     seeds: Seeds = 5,
     first_seed: FirstSeed = 1,
-    out_folder: Annotated[
-        Path, typer.Option("--out", help="Folder of the runs; finished ones are not repeated.")
-    ] = Path("runs/compare"),
+    out_folder: OutFolder = Path("runs/compare"),
     device: Device = None,
     root: Root = None,
     checkpoint_every: Every = 20.0,
@@ -148,9 +162,7 @@ def reproduce(
     overrides: Overrides = None,
     seeds: Seeds = 3,
     first_seed: FirstSeed = 1,
-    out_folder: Annotated[
-        Path, typer.Option("--out", help="Folder of the runs; finished ones are not repeated.")
-    ] = Path("runs/reproduce"),
+    out_folder: OutFolder = Path("runs/reproduce"),
     device: Device = None,
     root: Root = None,
 ) -> None:
@@ -174,8 +186,12 @@ def reproduce(
 
 
 def report(
-    folders: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders or result.json files.")],
-    out_file: Annotated[Path, typer.Option("--out", help="The HTML file.")] = Path("report.html"),
+    folders: Annotated[
+        list[Path], typer.Argument(metavar="RUN", callback=checked_paths, help="Run folders or result.json files.")
+    ],
+    out_file: Annotated[Path, typer.Option("--out", callback=checked_path, help="The HTML file.")] = Path(
+        "report.html"
+    ),
 ) -> None:
     """Write one HTML report over several runs.
 
@@ -183,6 +199,12 @@ def report(
     fscil report runs/compare/*/ --out compare.html
     """
     from fscil.files import check_replaceable
+
+    if os.path.isdir(out_file):
+        raise UserError(
+            f"--out {out_file} is a folder; name the HTML file to write, such as {out_file / 'report.html'}"
+        )
+
     from fscil.report.html import write_report
     from fscil.results import read_result
     from fscil.tables import session_table

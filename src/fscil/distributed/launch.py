@@ -76,9 +76,7 @@ def check_environment(meeting: str) -> int:
     """The number of ranks, if what torchrun sets is all there and makes sense."""
     needed = ["WORLD_SIZE", *(["MASTER_ADDR", "MASTER_PORT"] if meeting == "env://" else [])]
     if missing := [name for name in needed if name not in os.environ]:
-        raise UserError(
-            f"RANK is set, but not {', '.join(missing)}; start several processes with torchrun, or unset RANK"
-        )
+        raise UserError(f"RANK is set, but not {', '.join(missing)}; start processes with torchrun, or unset RANK")
     count = whole_number("WORLD_SIZE", least=1)
     whole_number("RANK", most=count - 1)
     whole_number("LOCAL_RANK", 0)
