@@ -1,11 +1,13 @@
 # From a fresh clone: `make demo` gives a first result, `make test` checks everything. `make help` lists the rest.
 PYTHON ?= python3
 VENV ?= .venv
+# make CONSTRAINTS=constraints.txt ... installs the versions that were tested together, instead of the latest
+CONSTRAINTS ?=
 
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 INSTALLED_FOR_TESTS := $(VENV)/.installed-for-tests
-PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(addprefix -c ,$(CONSTRAINTS))
 # a skipped test is named, not counted: nobody should have to guess what was not tested
 PYTEST := $(BIN)/python -m pytest --no-fold-skipped
 
