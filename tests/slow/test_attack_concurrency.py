@@ -115,7 +115,7 @@ def test_no_mixture(scenario: Scenario, tmp_path: Path, quiet: Callable[[str, in
     found = list(results_in(folder))
     assert found or scenario.finished is None
     for method, seed, run in found:
-        run.assert_equals(quiet(method, seed))
+        run.assert_equals(quiet(method, seed), cached=scenario.cache)
 
 
 def results_in(folder: Path) -> Iterator[tuple[str, int, RunFolder]]:
