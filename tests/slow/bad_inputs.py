@@ -215,7 +215,7 @@ def run_folders() -> Iterator[Case]:
             ("run", "--resume", "interrupted"),
             damaged("interrupted/checkpoint/base.safetensors"),
         )
-    for key in ("accuracy", "seed", "curve", "class_names", "per_class", "version"):
+    for key in ("accuracy", "seed", "captured", "class_names", "per_class", "version"):
         for text in JSON_VALUES:
             if (key, text) not in {("seed", "-1")}:
                 yield Case(
