@@ -19,7 +19,7 @@ ASKED_FOR = [
 ]
 
 
-def tested() -> dict[str, Version]:
+def versions() -> dict[str, Version]:
     lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     pairs = [line.split("==") for line in lines if line and not line.startswith("#")]
     return {canonicalize_name(name): Version(version) for name, version in pairs}
@@ -28,7 +28,7 @@ def tested() -> dict[str, Version]:
 @pytest.mark.parametrize("asked", ASKED_FOR)
 def test_every_dependency_has_a_tested_version(asked: str) -> None:
     requirement = Requirement(asked)
-    assert requirement.specifier.contains(tested()[canonicalize_name(requirement.name)])
+    assert requirement.specifier.contains(versions()[canonicalize_name(requirement.name)])
 
 
 @pytest.mark.parametrize(
