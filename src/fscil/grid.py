@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import statistics
 import time
@@ -79,11 +80,11 @@ def describe(job: Job) -> str:
 
 def state_of(job: Job, folder: Path) -> State:
     """What is left to do for a run; a folder that holds a different run is refused."""
-    if not (folder / "config.toml").exists():
+    if not os.path.lexists(folder / "config.toml"):
         return "to run"
     if read_config(folder / "config.toml").hash != job.config.hash:
         raise UserError(f"{folder} holds a run with other settings; choose another --out or delete that folder")
-    return "finished" if (folder / "result.json").exists() else "to resume"
+    return "finished" if os.path.lexists(folder / "result.json") else "to resume"
 
 
 def run_grid(jobs: Sequence[Job], environment: runs.RunEnvironment, console: Console) -> dict[str, list[Result]]:

@@ -160,7 +160,7 @@ def execute(config: Config, environment: RunEnvironment, console: Console) -> Re
     """Every rank of a run does all of this; only rank 0 writes."""
     started = time.perf_counter()
     folder, run, method_class = environment.folder, config.run_settings(), methods.get(config.method)
-    resumed = (folder / "checkpoint").exists()
+    resumed = os.path.isdir(folder / "checkpoint")
     benchmark = load_benchmark(config, environment.root).to(environment.device)
     # a run that finds no data leaves nothing behind
     distributed.broadcast(lambda: write_config(config, folder / "config.toml"))
@@ -282,7 +282,7 @@ def drop_checkpoints(folder: Path) -> None:
 
 
 def write_config(config: Config, path: Path) -> None:
-    if not path.exists():
+    if not os.path.lexists(path):
         write_atomically(path, to_toml(config).encode())
 
 

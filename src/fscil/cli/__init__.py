@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 import typer
 
-from fscil.cli.common import err, printable
+from fscil.cli.common import err, printable, shortened
 from fscil.cli.data import data_app
 from fscil.cli.listing import encoders, methods
 from fscil.cli.predicting import predict
@@ -107,7 +107,7 @@ def fail(line: str, code: int, refusal: str | None = None) -> NoReturn:
     """Print one line, however many processes there are, and exit."""
 
     def say() -> None:
-        err.print(printable(line), style="bold red" if line.startswith("error:") else "", soft_wrap=True)
+        err.print(shortened(printable(line)), style="bold red" if line.startswith("error:") else "", soft_wrap=True)
         signal.signal(signal.SIGINT, lambda *_: os._exit(code))  # it is exiting already; another line would not help
 
     if not started_by_torchrun():

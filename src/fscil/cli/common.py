@@ -86,6 +86,11 @@ def printable(text: str) -> str:
     )
 
 
+def shortened(line: str, most: int = 1000) -> str:
+    """Both ends of a line that is too long to read: it holds a name or a number that somebody mistyped."""
+    return line if len(line) <= most else f"{line[: most // 2]} ... {line[-most // 2 :]}"
+
+
 def pad(text: str, width: int) -> str:
     """Like str.ljust, but counting terminal cells."""
     return text + " " * (width - cell_len(text))
