@@ -129,7 +129,7 @@ def is_data(value: object) -> bool:
 def test_no_program_of_these_fragments_gives_anything_but_data(fragments: list[bytes]) -> None:
     content = b"\x80\x04" + b"".join(fragments) + b"."
     try:
-        found = safe_pickle._plain(safe_pickle._Unpickler(io.BytesIO(content), "bytes").load())
+        found = safe_pickle.loads(content)
     except Exception:
         return
     assert is_data(found)
