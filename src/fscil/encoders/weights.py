@@ -57,13 +57,12 @@ def normalisation(weights: str) -> tuple[Colour, Colour]:
         found = parse(read(weights, "", None))
         if {"encoder.scale", "encoder.shift"} <= found.keys():
             tensors = [found[f"encoder.{name}"] for name in ("scale", "shift")]
-            if not all(_is_alike(tensor, torch.empty(1, 3, 1, 1)) for tensor in tensors):
-                raise UserError(f"weights={weights}: its normalisation is damaged; copy the whole model folder again")
-            scale, shift = (tensor.double().flatten() for tensor in tensors)
-            mean, deviation = -shift / (255 * scale), 1 / (255 * scale)
-            if not (mean.isfinite() & deviation.isfinite() & (deviation > 0)).all():
-                raise UserError(f"weights={weights}: its normalisation is damaged; copy the whole model folder again")
-            return to_colour(mean), to_colour(deviation)
+            if all(_is_alike(tensor, torch.empty(1, 3, 1, 1)) for tensor in tensors):
+                scale, shift = (tensor.double().flatten() for tensor in tensors)
+                mean, deviation = -shift / (255 * scale), 1 / (255 * scale)
+                if (mean.isfinite() & deviation.isfinite() & (deviation > 0)).all():
+                    return to_colour(mean), to_colour(deviation)
+            raise UserError(f"weights={weights}: its normalisation is damaged; copy the whole model folder again")
     return IMAGENET_MEAN, IMAGENET_STD
 
 
