@@ -95,7 +95,9 @@ def test_files_have_a_limit(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_no_file_starts_an_outside_program(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[object] = []
-    monkeypatch.setattr(EpsImagePlugin, "Ghostscript", lambda *_, **__: started.append(1) or Image.new("RGB", (9, 9)))
+    monkeypatch.setattr(
+        EpsImagePlugin, "Ghostscript", lambda *_, **__: started.append(1) or Image.new("RGB", (9, 9)).im
+    )
     path = tree / "class0" / "0.jpg"
     Image.new("RGB", (9, 9)).save(path, format="EPS")
     with pytest.raises(UserError, match=r"0\.jpg cannot be read as an image"):
