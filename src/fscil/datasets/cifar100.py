@@ -136,6 +136,8 @@ def unofficial_files(folder: Path) -> list[str]:
 def prepare(root: Path | None) -> str:
     if root is None:
         raise UserError("cifar100: say where to put it with --root or FSCIL_DATA")
+    if str(root).startswith("~"):  # what data_root leaves of ~user
+        raise UserError(f"cifar100: {root} is nobody's home; say where to put it with --root or FSCIL_DATA")
     folder = root / FOLDER
     if all(os.path.isfile(folder / name) for name in OFFICIAL_MD5):
         return f"cifar100 is already at {folder}; nothing to do"
