@@ -149,8 +149,11 @@ def test_ctrl_c_does_not_wait_for_an_image(tmp_path: Path, stream: str) -> None:
         from pathlib import Path
         from fscil.datasets import decode
 
+        unpressed = threading.Lock()
+
         def never(data, size, name):
-            os.kill(os.getpid(), signal.SIGINT)
+            if unpressed.acquire(blocking=False):
+                os.kill(os.getpid(), signal.SIGINT)
             threading.Event().wait()
 
         decode.decode = never

@@ -76,7 +76,8 @@ class Reading:
 
     def _join(self) -> None:
         for thread in self.threads:
-            thread.join()
+            if thread.is_alive():
+                thread.join()
 
 
 _unfinished: weakref.WeakSet[Reading] = weakref.WeakSet()  # threads keep their own Reading alive
@@ -89,4 +90,5 @@ def _stop_all() -> None:
     for reading in unfinished:
         reading.stopped = True
     for thread in (thread for reading in unfinished for thread in reading.threads):
-        thread.join(max(0.0, deadline - time.monotonic()))
+        if thread.is_alive():  # after Ctrl-C, some may not even have been started
+            thread.join(max(0.0, deadline - time.monotonic()))
