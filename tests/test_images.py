@@ -8,6 +8,7 @@ import textwrap
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from threading import Event
 
 import numpy as np
 import pytest
@@ -138,6 +139,47 @@ def test_a_process_that_ends_does_not_first_read_what_was_announced(tmp_path: Pa
     found = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], cwd=tmp_path, capture_output=True)
     assert (found.returncode, found.stderr) == (5, b"")
     assert (tmp_path / "rows").stat().st_size < 200_000
+
+
+@pytest.mark.parametrize("stream", ["always", "never"])
+def test_ctrl_c_does_not_wait_for_an_image(tmp_path: Path, stream: str) -> None:
+    """Every thread is held by an image that is never finished."""
+    script = """
+        import os, signal, sys, threading
+        from pathlib import Path
+        from fscil.datasets import decode
+
+        unpressed = threading.Lock()
+
+        def never(data, size, name):
+            if unpressed.acquire(blocking=False):
+                os.kill(os.getpid(), signal.SIGINT)
+            threading.Event().wait()
+
+        decode.decode = never
+        Path("image").touch()
+        try:
+            decode.read_files([Path("image")] * 3, ["a", "b", "c"], 8, sys.argv[1])[:]
+        except KeyboardInterrupt:
+            sys.exit(130)
+    """
+    command = [sys.executable, "-c", textwrap.dedent(script), stream]
+    found = subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=120)
+    assert (found.returncode, found.stderr) == (130, b"")
+
+
+def test_of_several_images_that_cannot_be_read_the_first_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    late = Event()
+
+    def read(row: int) -> NDArray[np.uint8]:
+        if row == 0:
+            late.wait()
+        late.set()
+        raise UserError(f"image {row} cannot be read")
+
+    monkeypatch.setattr("os.cpu_count", lambda: 4)
+    with pytest.raises(UserError, match="image 0"):
+        Reading(read, range(4), SIZE).result()
 
 
 @pytest.mark.parametrize(("cores", "processes", "threads"), [(64, 1, 16), (8, 1, 8), (64, 8, 8), (8, 3, 2), (4, 8, 1)])

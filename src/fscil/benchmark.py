@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from fscil.errors import CannotLearn, UserError
+from fscil.files import file_name_bytes
 from fscil.images import Colour, Images, mean_and_deviation, subset
 
 Classes = tuple[int, ...]
@@ -90,7 +91,7 @@ def draw_shots(n: int, shot: int, seed: int = 1) -> list[int]:
 def checksum(items: Iterable[object]) -> str:
     """First 16 hex digits of the SHA-256 of the items, one per line: the canonical form of a session list."""
     text = "".join(f"{item}\n" for item in items)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return hashlib.sha256(file_name_bytes(text)).hexdigest()[:16]
 
 
 def digest(images: bytes | memoryview, labels: Tensor) -> str:

@@ -87,6 +87,28 @@ def check_replaceable(path: Path) -> None:
     raise UserError(f"{path} was not written by fscil and would be overwritten; move it, or choose another --out")
 
 
+def file_name_bytes(name: str) -> bytes:
+    """A name to be hashed. Names of files need not be UTF-8; Python keeps such bytes as surrogates."""
+    return name.encode("utf-8", "surrogateescape")
+
+
+def is_unicode(text: str) -> bool:
+    """Whether a text can be written into JSON or HTML: no bytes of a name that is not UTF-8 are in it."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def expand_user(named: str) -> Path:
+    """A path whose leading ~ or ~user is that user's home; if there is no such user, the path is left as it is."""
+    try:
+        return Path(os.path.expanduser(named))
+    except ValueError:  # a null character
+        return Path(named)
+
+
 def visible_entries(folder: Path) -> list[Path]:
     """What a folder holds, sorted, without the hidden files that file managers leave behind."""
     try:

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fscil.files import file_name_bytes
 from fscil.reading import Read, Reading
 
 Index = Tensor | slice | int
@@ -138,14 +139,14 @@ def contents(images: Images) -> bytes | memoryview:
     """What identifies the images: the pixels or, for streamed images, the facts known about the files."""
     if isinstance(images, StreamedImages):
         facts = (images.source.facts[row] for row in images.rows.tolist())
-        return "\n".join([images.source.recipe, *facts]).encode()
+        return file_name_bytes("\n".join([images.source.recipe, *facts]))
     return images.cpu().contiguous().numpy().data
 
 
 def contents_of_copies(images: Images) -> bytes | memoryview:
     """The same for comparing copies on different machines: the modification time of files is left out."""
     if isinstance(images, StreamedImages) and images.source.copied is not None:
-        return "\n".join(images.source.copied[row] for row in images.rows.tolist()).encode()
+        return file_name_bytes("\n".join(images.source.copied[row] for row in images.rows.tolist()))
     return contents(images)
 
 

@@ -19,6 +19,7 @@ from fscil.images import Images, subset
 
 FEATURES_AT_ONCE = 512  # images whose features are raised to the power, averaged over views and whitened together
 LARGEST = 4096  # pixels per side
+WIDEST = 2**16  # of a calibrator's layers
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,8 @@ class ModelSpec:
             raise ValueError(f"shift {spec.shift}")
         if len(spec.mean) != 3 or len(spec.std) != 3 or not all(_is_finite(number) for number in numbers):
             raise ValueError(f"numbers {numbers}")
+        if any(type(value) is int and value > WIDEST for value in spec.calibrator_options.values()):
+            raise ValueError(f"calibrator_options {spec.calibrator_options}")
         if min(spec.std) <= 0 or spec.power <= 0 or type(spec.mirror) is not bool:
             raise ValueError(f"std {spec.std}, power {spec.power}, mirror {spec.mirror}")
         return spec

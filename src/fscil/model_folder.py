@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from fscil import calibrators, encoders
 from fscil import model as models
 from fscil.config import Config
 from fscil.engine.checkpoint import load_tensors, save_tensors
 from fscil.errors import UserError
-from fscil.files import write_atomically
+from fscil.files import check_regular, is_unicode, read_regular, write_atomically
 from fscil.model import Model, ModelSpec
 from fscil.results import Result
 from fscil.tables import markdown_table
 
 FORMAT = 1  # of the folder; increase it with any change that older versions of fscil cannot read
+MOST_BYTES = 64 * 2**20  # of config.json
+REMEDY = "copy the whole folder again"
 
 
 def save_model(model: Model, config: Config, result: Result, folder: Path) -> None:
@@ -40,19 +44,42 @@ def save_model(model: Model, config: Config, result: Result, folder: Path) -> No
 def load_model(folder: Path) -> tuple[Model, list[str]]:
     """The model in evaluation mode, and its classes' names. Nothing but the folder is needed."""
     facts = read_facts(folder / "config.json")
-    tensors, _ = load_tensors(folder / "model.safetensors", remedy="copy the whole folder again")
+    tensors = read_tensors(folder / "model.safetensors")
     check_parts(facts)
     try:
         spec, names = ModelSpec.from_json(facts["model"]), facts["class_names"]
         with torch.random.fork_rng(devices=[]):  # building draws initial weights; leave the caller's generator alone
             model = models.build(spec, len(names))
+        check_types(tensors, model.state_dict())
         model.load_state_dict(tensors)
         model.requires_grad_(False).eval()
-        model(torch.zeros(1, 3, spec.input_size, spec.input_size, dtype=torch.uint8))  # do its options make sense?
-    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+        # do its options make sense?
+        logits = model(torch.zeros(1, 3, spec.input_size, spec.input_size, dtype=torch.uint8))
+        if not logits.isfinite().all():
+            raise ValueError("it gives no finite numbers")
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError) as error:
         why = "tensors of other shapes" if isinstance(error, RuntimeError) else " ".join(str(error).split())[:100]
-        raise UserError(f"the files of {folder} do not fit together ({why}); copy the whole folder again") from error
+        raise UserError(f"the files of {folder} do not fit together ({why}); {REMEDY}") from error
     return model, names
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    try:
+        check_regular(path)
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror}); {REMEDY}") from error
+    tensors, _ = load_tensors(path, remedy=REMEDY)
+    infinite = [name for name, tensor in tensors.items() if not tensor.isfinite().all()]
+    if infinite:
+        raise UserError(f"{path} holds NaN or infinite values, first in {infinite[0]!r}; {REMEDY}")
+    return tensors
+
+
+def check_types(given: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> None:
+    """torch would convert whole numbers to weights without a word."""
+    for name in given.keys() & wanted.keys():
+        if given[name].dtype != wanted[name].dtype:
+            raise TypeError(f"{name} is {given[name].dtype}, not {wanted[name].dtype}")
 
 
 def check_parts(facts: dict[str, Any]) -> None:
@@ -67,13 +94,13 @@ def check_parts(facts: dict[str, Any]) -> None:
 
 def read_facts(path: Path) -> dict[str, Any]:
     try:
-        facts = json.loads(path.read_bytes())
+        facts = json.loads(read_regular(path, MOST_BYTES))
     except OSError as error:
         raise UserError(
             f"cannot read {path}: {error.strerror}; name a model folder, such as the folder `model` of a run"
         ) from error
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{path} is not valid JSON ({error}); copy the whole folder again") from error
+        raise UserError(f"{path} is not valid JSON ({error}); {REMEDY}") from error
     if not isinstance(facts, dict) or type(facts.get("format")) is not int or facts["format"] < 1:
         raise UserError(f"{path} is not a model's configuration; name a model folder, such as `model` of a run")
     if facts["format"] > FORMAT:
@@ -81,9 +108,13 @@ def read_facts(path: Path) -> dict[str, Any]:
             f"{path.parent} was written by a newer fscil (format {facts['format']}); update fscil to read it"
         )
     names = facts.get("class_names")
-    if not isinstance(names, list) or not names or len({n for n in names if isinstance(n, str)}) != len(names):
-        raise UserError(f"{path} does not name its classes; copy the whole folder again")
+    if not isinstance(names, list) or not names or len({n for n in names if _is_name(n)}) != len(names):
+        raise UserError(f"{path} does not name its classes; {REMEDY}")
     return facts
+
+
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and is_unicode(value)
 
 
 def card(config: Config, result: Result, spec: ModelSpec) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import time
 import weakref
 from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
@@ -22,6 +23,7 @@ from fscil.environment import whole_number
 Read = Callable[[int], NDArray[np.uint8]]  # the image of a row, [size, size, 3]; called by several threads at once
 
 MOST_THREADS = 16  # beyond this they would wait for each other
+PATIENCE = 1.0  # seconds that a process which ends waits for images that are being decoded
 
 
 def thread_count() -> int:
@@ -36,7 +38,7 @@ class Reading:
     def __init__(self, read: Read, rows: Sequence[int], size: int) -> None:
         self.rows = rows
         self.pixels = np.empty((len(rows), 3, size, size), np.uint8)
-        self.error: BaseException | None = None
+        self.errors: dict[int, BaseException] = {}  # by place
         self.stopped = False
         self.left: SimpleQueue[tuple[int, int]] = SimpleQueue()
         for place, row in enumerate(rows):
@@ -57,13 +59,16 @@ class Reading:
             try:
                 self.pixels[place] = read(row).transpose(2, 0, 1)
             except BaseException as error:  # raised where the images are requested
-                self.error, self.stopped = error, True
+                self.errors[place], self.stopped = error, True
 
     def result(self) -> NDArray[np.uint8]:
-        """uint8 [n, 3, size, size], once all are read; raises the error of one that could not be."""
-        self._join()
-        if self.error is not None:
-            raise self.error
+        """uint8 [n, 3, size, size], once all are read; raises the error of the first that could not be."""
+        try:
+            self._join()
+        finally:
+            self.stopped = True  # if Ctrl-C cut the wait short, nobody wants the rest
+        if self.errors:
+            raise self.errors[min(self.errors)]
         return self.pixels
 
     def stop(self) -> None:
@@ -73,7 +78,8 @@ class Reading:
 
     def _join(self) -> None:
         for thread in self.threads:
-            thread.join()
+            if thread.is_alive():
+                thread.join()
 
 
 _unfinished: weakref.WeakSet[Reading] = weakref.WeakSet()  # threads keep their own Reading alive
@@ -81,6 +87,10 @@ _unfinished: weakref.WeakSet[Reading] = weakref.WeakSet()  # threads keep their 
 
 @atexit.register
 def _stop_all() -> None:
-    """Called before the interpreter shuts down while threads are still at work."""
-    for reading in list(_unfinished):
-        reading.stop()
+    """Called before the interpreter shuts down while threads are still at work. A slow image does not hold it up."""
+    unfinished, deadline = list(_unfinished), time.monotonic() + PATIENCE
+    for reading in unfinished:
+        reading.stopped = True
+    for thread in (thread for reading in unfinished for thread in reading.threads):
+        if thread.is_alive():  # after Ctrl-C, some may not even have been started
+            thread.join(max(0.0, deadline - time.monotonic()))

@@ -183,7 +183,18 @@ def test_truncated_files_are_one_clear_line(tmp_path: Path, keep: int) -> None:
         cifar100.read_part(tmp_path / "test", 2)
 
 
-@pytest.mark.parametrize("names", [["a"] * 100, [f"{i}" for i in range(99)], "abc"])
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["a"] * 100,
+        [f"{i}" for i in range(99)],
+        [f"{i % 100}" for i in range(101)],
+        "abc",
+        list(range(100)),
+        [10**5000, *map(str, range(99))],
+        [["a"], *map(str, range(99))],
+    ],
+)
 def test_class_names_must_be_a_hundred(tmp_path: Path, names: object) -> None:
     dump(tmp_path / "meta", {"fine_label_names": names})
     with pytest.raises(UserError, match="meta"):
@@ -195,6 +206,13 @@ def test_missing_data_says_how_to_get_it(tmp_path: Path) -> None:
         cifar100.load(Options(), None)
     with pytest.raises(UserError, match=r"lacks train, test, meta.*torchvision"):
         cifar100.load(Options(), tmp_path)
+
+
+def test_class_names_can_be_written_into_results(tmp_path: Path) -> None:
+    dump(tmp_path / "meta", {"fine_label_names": ["\ud800", b"\xff", *map(str, range(98))]})
+    names = cifar100.read_names(tmp_path / "meta")
+    assert len(names) == 100
+    "".join(names).encode()
 
 
 def test_prepare_without_network_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,3 +243,10 @@ def test_prepare_names_a_truncated_archive(tmp_path: Path) -> None:
 
 def test_prepare_leaves_present_files_alone(fake_root: Path) -> None:
     assert "nothing to do" in cifar100.prepare(fake_root)
+
+
+def test_prepare_makes_no_folder_for_a_user_who_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match="~nosuchuser is nobody's home"):
+        cifar100.prepare(data_root(Path("~nosuchuser")))
+    assert list(tmp_path.iterdir()) == []

@@ -4,11 +4,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import example, given
+from hypothesis import strategies as st
 from PIL import Image
 
 from fscil.benchmark import Benchmark
 from fscil.datasets import folder
 from fscil.datasets.folder import FolderOptions
+from fscil.datasets.folder_index import read_items
 from fscil.errors import UserError
 
 
@@ -94,3 +97,56 @@ def test_a_file_that_is_no_manifest(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "list.csv").write_bytes(content)
     with pytest.raises(UserError, match=r"list\.csv"):
         read(tmp_path / "list.csv")
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with some files and folders that a manifest may name; only their names matter here."""
+    root = tmp_path_factory.mktemp("pictures")
+    for name in ("a.png", "b.png", "c,d.png", "folder/a.png"):
+        (root / name).parent.mkdir(exist_ok=True)
+        (root / name).touch()
+    (root / "loop.png").symlink_to("loop.png")
+    return root
+
+
+CELLS = st.one_of(
+    st.sampled_from([
+        "a.png", "b.png", "folder/a.png", "folder//./a.png", "folder", "loop.png", "a.png/x", "c,d.png", "../x",
+        "/etc", "a\0.png", "~nosuchuser/a.png", "x" * 300, "x/" * 3000, "", ".", "train", "Test ", "rose", "ROSE",
+    ]),
+    st.text(max_size=8),
+)  # fmt: skip
+HEADERS = st.sampled_from(["path,class", "path,class,split", "Class, Path", "path,path,class", "path;class", "", '"'])
+
+
+@st.composite
+def manifests(draw: st.DrawFn) -> bytes:
+    """Mostly rows of cells, some quoted as CSV asks for, some not; now and then any bytes."""
+    quote = draw(st.booleans())
+    rows = draw(st.lists(st.lists(CELLS, min_size=1, max_size=4), max_size=6))
+    cells = [['"' + cell.replace('"', '""') + '"' if quote else cell for cell in row] for row in rows]
+    text = "\n".join([draw(HEADERS), *(",".join(row) for row in cells)])
+    return text.encode("utf-8", "surrogatepass") + draw(st.one_of(st.just(b""), st.binary(max_size=6)))
+
+
+@given(content=st.one_of(manifests(), st.binary(max_size=60)))
+@example(content=b"path,class\n" + b"x" * 200_000 + b",a")
+@example(content=b"path,class\na.png," + b'"rose\nor tulip"')
+def test_any_manifest_is_refused_or_gives_sound_items(pictures: Path, content: bytes) -> None:
+    manifest = pictures / "list.csv"
+    manifest.write_bytes(content)
+    try:
+        items = read_items(manifest)
+    except UserError:
+        return
+    assert items
+    assert len({item.key for item in items}) == len(items)
+    for item in items:
+        assert item.path.resolve().is_relative_to(pictures.resolve())
+        assert item.path.is_file()
+        assert item.key == item.path.relative_to(pictures).as_posix()
+        assert item.class_name.strip()
+        item.class_name.encode()
+        assert item.part in ("", "train", "test")
+    assert len({bool(item.part) for item in items}) == 1

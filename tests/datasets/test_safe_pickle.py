@@ -108,6 +108,51 @@ def test_a_pickle_cannot_change_what_later_files_are_read_with(tmp_path: Path) -
     np.testing.assert_array_equal(found, ARRAY)
 
 
+def doubled(start: bytes, join: bytes) -> bytes:
+    """Keeps what it has under number 0 and joins it with itself, 60 times."""
+    return start + b"q\x000" + (join.replace(b"x", b"h\x00") + b"q\x000") * 60 + b"h\x00"
+
+
+PAIRS = doubled(b")", b"xx\x86")
+LATIN1 = b"c_codecs\nencode\nh\x01X\x06\x00\x00\x00latin1\x86R"
+GROWING = {
+    "pairs": b"\x80\x02" + PAIRS + b".",
+    "lists": b"\x80\x02" + doubled(b"]", b"](xxe") + b".",
+    "dictionaries": b"\x80\x02" + doubled(b"}", b"}(K\x01xK\x02xu") + b".",
+    "a key": b"\x80\x02}" + PAIRS + b"Ns.",
+    "one of several keys": b"\x80\x02}(" + PAIRS + b"Nu.",
+    "a key of the oldest protocol": b"(" + PAIRS + b"Nd.",
+    "a member of a set": b"\x80\x04\x8f(" + PAIRS + b"\x90.",
+    "a dtype": b"\x80\x02cnumpy\ndtype\n" + doubled(b"]", b"](xxe") + b"\x85R.",
+    "an encoding": b"\x80\x02c_codecs\nencode\nX\x01\x00\x00\x00a" + PAIRS + b"\x86R.",
+    "encoded text": b"\x80\x02X\x10\x27\x00\x00" + b"a" * 10_000 + b"q\x010(" + LATIN1 * 50 + b"l.",
+    "depth": b"\x80\x02" + b"]" * 5000 + b"a" * 4999 + b".",
+    "itself": b"\x80\x02]q\x00h\x00a.",
+    "a claimed length": b"\x80\x05\x96" + (2**40).to_bytes(8, "little") + b"a.",
+    "a memo of a large number": b"\x80\x02]r\xff\xff\xff\x7f.",
+}
+
+
+@pytest.mark.parametrize("content", GROWING.values(), ids=GROWING)
+def test_a_small_file_does_not_grow(content: bytes) -> None:
+    try:
+        found = safe_pickle.loads(content)
+    except (pickle.UnpicklingError, EOFError):
+        return
+    assert found == []
+
+
+def test_a_file_of_many_objects_or_bytes_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path / "p", pickle.dumps(list(range(20))))
+    assert safe_pickle.load(path) == list(range(20))
+    monkeypatch.setattr(safe_pickle, "MOST_OBJECTS", 20)
+    with pytest.raises(safe_pickle.Refused, match="more than 20 objects"):
+        safe_pickle.load(path)
+    monkeypatch.setattr(safe_pickle, "MOST_BYTES", 20)
+    with pytest.raises(OSError, match="larger than 20 bytes"):
+        safe_pickle.load(path)
+
+
 FRAGMENTS = [
     *(b"cnumpy\nndarray\n", b"cnumpy\ndtype\n", b"cnumpy.core.multiarray\n_reconstruct\n", b"c_codecs\nencode\n"),
     *(b"cos\nsystem\n", b"cbuiltins\neval\n", b"X\x04\x00\x00\x00true", b"X\x02\x00\x00\x00u1", b"U\x01x"),
@@ -129,7 +174,7 @@ def is_data(value: object) -> bool:
 def test_no_program_of_these_fragments_gives_anything_but_data(fragments: list[bytes]) -> None:
     content = b"\x80\x04" + b"".join(fragments) + b"."
     try:
-        found = safe_pickle._plain(safe_pickle._Unpickler(io.BytesIO(content), "bytes").load())
+        found = safe_pickle.loads(content)
     except Exception:
         return
     assert is_data(found)

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from fscil import encoders
 from fscil.encoders import Encoder
+from fscil.encoders import weights as weight_files
 from fscil.encoders.resnet18 import ResNet18
 from fscil.encoders.resnet20 import ResNet20
 from fscil.errors import UserError
@@ -240,6 +241,24 @@ def test_a_pipe_is_refused_rather_than_waited_for(tmp_path: Path) -> None:
 
 
 # -- ImageNet --------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    "scale",
+    [
+        torch.zeros(1, 3, 1, 1),
+        torch.full((1, 3, 1, 1), torch.nan),
+        -torch.ones(1, 3, 1, 1),
+        torch.ones(3, dtype=torch.int8),
+        torch.zeros(1).expand(10**7, 10**7),  # a few bytes in the file
+    ],
+    ids=["zero", "nan", "negative", "int8", "huge"],
+)
+def test_a_damaged_normalisation_is_refused(tmp_path: Path, scale: Tensor) -> None:
+    path = tmp_path / "w.pth"
+    torch.save({"encoder.scale": scale, "encoder.shift": torch.zeros(1, 3, 1, 1)}, path)
+    with pytest.raises(UserError, match="its normalisation is damaged"):
+        weight_files.normalisation(str(path))
+
+
 @pytest.fixture
 def published(tmp_path: Path, state: State, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A file on a server, which resnet20 takes for ImageNet's; downloads go to a hub folder of this test."""

@@ -13,7 +13,7 @@ from rich.cells import cell_len
 
 from fscil.cli.common import Device, Json, err, pad, printable
 from fscil.errors import UserError
-from fscil.files import visible_entries
+from fscil.files import check_regular, visible_entries
 
 if TYPE_CHECKING:
     import numpy as np
@@ -71,14 +71,17 @@ def image_files(given: Sequence[Path]) -> Iterator[Path]:
     for path in given:
         if os.path.isdir(path):  # unlike Path.is_dir, no error if the name is too long for a file
             yield from images_in(path)
-        elif os.path.exists(path):
-            yield path
-        else:
-            raise UserError(f"there is no image {path}; name image files, or folders of them")
+            continue
+        try:
+            check_regular(path)
+        except OSError as error:
+            reason = f"there is no image {path} ({error.strerror})"
+            raise UserError(f"{reason}; name image files, or folders of them") from error
+        yield path
 
 
 def images_in(folder: Path) -> list[Path]:
-    images = [path for path in visible_entries(folder) if path.suffix.lower() in SUFFIXES and path.is_file()]
+    images = [path for path in visible_entries(folder) if path.suffix.lower() in SUFFIXES and os.path.isfile(path)]
     if not images:
         raise UserError(f"{folder} holds no image files (folders in it are not searched); name files, or their folder")
     return images

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,15 +80,15 @@ def dataset_folder(root: Path | None) -> Path:
     if root is None:
         raise UserError(f"cifar100: no data folder is given; {HOW_TO_GET}")
     folder = root / FOLDER
-    missing = [name for name in OFFICIAL_MD5 if not (folder / name).is_file()]
+    missing = [name for name in OFFICIAL_MD5 if not os.path.isfile(folder / name)]
     if missing:
         raise UserError(f"cifar100: {folder} lacks {', '.join(missing)}; {HOW_TO_GET}")
     return folder
 
 
 def read_names(path: Path) -> list[str]:
-    names = [_text(name) for name in _field(path, _unpickle(path), "fine_label_names")]
-    if len(set(names)) != CLASSES:
+    names = [_text(path, name) for name in _field(path, _unpickle(path), "fine_label_names")]
+    if len(names) != CLASSES or len(set(names)) != CLASSES:
         raise UserError(f"cifar100: {path} names {len(set(names))} classes, not {CLASSES}; {HOW_TO_GET}")
     return names
 
@@ -135,15 +136,17 @@ def unofficial_files(folder: Path) -> list[str]:
 def prepare(root: Path | None) -> str:
     if root is None:
         raise UserError("cifar100: say where to put it with --root or FSCIL_DATA")
+    if str(root).startswith("~"):  # what data_root leaves of ~user
+        raise UserError(f"cifar100: {root} is nobody's home; say where to put it with --root or FSCIL_DATA")
     folder = root / FOLDER
-    if all((folder / name).is_file() for name in OFFICIAL_MD5):
+    if all(os.path.isfile(folder / name) for name in OFFICIAL_MD5):
         return f"cifar100 is already at {folder}; nothing to do"
     from torchvision.datasets import CIFAR100
 
     archive = root / ARCHIVE
-    if archive.is_file() and _md5(archive) != CIFAR100.tgz_md5:
-        raise UserError(f"cifar100: {archive} is damaged or incomplete; delete it, then prepare again")
     try:
+        if os.path.isfile(archive) and _md5(archive) != CIFAR100.tgz_md5:
+            raise UserError(f"cifar100: {archive} is damaged or incomplete; delete it, then prepare again")
         root.mkdir(parents=True, exist_ok=True)
         CIFAR100(str(root), download=True)
     except (OSError, RuntimeError) as error:  # URLError is an OSError; a wrong digest is a RuntimeError
@@ -169,7 +172,7 @@ def _unpickle(path: Path) -> Mapping[object, Any]:
     try:
         content = safe_pickle.load(path)
     except Exception as error:  # a broken pickle can raise nearly anything
-        why = " ".join(str(error).split()) or type(error).__name__
+        why = " ".join(str(error).split())[:100] or type(error).__name__
         raise UserError(f"cifar100: {path} is damaged or not a CIFAR-100 file ({why}); {HOW_TO_GET}") from error
     if not isinstance(content, dict):
         raise UserError(f"cifar100: {path} is not a CIFAR-100 file; {HOW_TO_GET}")
@@ -184,8 +187,12 @@ def _field(path: Path, content: Mapping[object, Any], name: str) -> Any:
     return value
 
 
-def _text(value: object) -> str:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+def _text(path: Path, value: object) -> str:
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    raise UserError(f"cifar100: {path} names a class by a {type(value).__name__}; {HOW_TO_GET}")
 
 
 def _md5(path: Path) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import io
+import os
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -15,10 +16,17 @@ from PIL import Image, ImageOps
 from torch import Tensor
 
 from fscil.errors import UserError
+from fscil.files import check_status, read_regular
 from fscil.images import Images, Source, StreamedImages
-from fscil.reading import thread_count
+from fscil.reading import Reading
 
 RESIDENT_BYTES = 4 * 2**30  # of decoded images; beyond that they are streamed
+MOST_BYTES = 256 * 2**20  # of an image file
+
+# What Pillow decodes by itself. It would read EPS, too, but by starting an outside program.
+FORMATS = (
+    "AVIF", "BMP", "DIB", "GIF", "JPEG", "JPEG2000", "PCX", "PNG", "PPM", "PSD", "QOI", "SGI", "TGA", "TIFF", "WEBP",
+)  # fmt: skip
 STREAM = "read images during training: always, never, or auto, when they would take more than 4 GiB"
 
 
@@ -34,8 +42,9 @@ def stream_files(paths: Sequence[Path], names: Sequence[str], size: int) -> Stre
     facts, copied = [], []
     for path, name in zip(paths, names, strict=True):
         try:
-            status = path.stat()
-        except OSError as error:
+            status = os.stat(path)
+            check_status(status, path, MOST_BYTES)
+        except (OSError, ValueError) as error:
             raise unreadable(path, error) from error
         copied.append(f"{name} {status.st_size}")
         facts.append(f"{copied[-1]} {status.st_mtime_ns}")
@@ -45,26 +54,20 @@ def stream_files(paths: Sequence[Path], names: Sequence[str], size: int) -> Stre
 
 
 def decode_files(paths: Sequence[Path], size: int) -> Tensor:
-    """Images uint8 [n, 3, size, size]. Pillow decodes outside the interpreter's lock, so threads share the work."""
-    images = torch.empty(len(paths), 3, size, size, dtype=torch.uint8)
-
-    def decode_file(path: Path) -> NDArray[np.uint8]:
-        return decode(read_bytes(path), size, str(path))
-
-    with ThreadPoolExecutor(thread_count()) as pool:
-        for i, pixels in enumerate(pool.map(decode_file, paths)):
-            images[i] = torch.from_numpy(pixels).permute(2, 0, 1)
-    return images
+    """Images uint8 [n, 3, size, size]."""
+    reading = Reading(lambda row: decode(read_bytes(paths[row]), size, str(paths[row])), range(len(paths)), size)
+    return torch.from_numpy(reading.result())
 
 
 def read_bytes(path: Path) -> bytes:
     try:
-        return path.read_bytes()
-    except (OSError, ValueError) as error:  # ValueError: a name with a null character
+        return read_regular(path, MOST_BYTES)
+    except OSError as error:
         raise unreadable(path, error) from error
 
 
 def unreadable(path: Path, error: OSError | ValueError) -> UserError:
+    """ValueError: a null character in the name."""
     reason = error.strerror if isinstance(error, OSError) else error
     return UserError(f"{path} cannot be read ({reason}); check the file and its permissions")
 
@@ -72,12 +75,19 @@ def unreadable(path: Path, error: OSError | ValueError) -> UserError:
 def decode(data: bytes, size: int, name: str) -> NDArray[np.uint8]:
     """The middle square of an image file, uint8 [size, size, 3]. The format is read from the bytes, not the name."""
     try:
-        with Image.open(io.BytesIO(data)) as image:
+        with Image.open(io.BytesIO(data), formats=known_formats()) as image:
             _refuse_bomb(image)
             image.draft(None, (2 * size, 2 * size))  # lets JPEG skip detail that would be lost anyway
             return _middle_square(image, size)
     except Exception as error:
         raise _refused(name, error) from error
+
+
+@functools.cache
+def known_formats() -> list[str]:
+    """Those that this Pillow knows; it was perhaps built without some."""
+    Image.init()
+    return [name for name in FORMATS if name in Image.OPEN]
 
 
 def decode_image(image: Image.Image, size: int, name: str) -> NDArray[np.uint8]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,9 +14,10 @@ import torch
 
 from fscil.benchmark import Benchmark, split
 from fscil.datasets.decode import STREAM, read_files
-from fscil.datasets.folder_index import LAYOUT, Item, read_items
+from fscil.datasets.folder_index import LAYOUT, MOST_BYTES, Item, read_items
 from fscil.datasets.registry import TRIAL, Dataset
 from fscil.errors import UserError
+from fscil.files import expand_user, file_name_bytes, is_unicode, read_regular
 from fscil.images import subset
 from fscil.settings import setting
 
@@ -67,7 +69,8 @@ def load(options: FolderOptions, root: Path | None = None) -> Benchmark:
         trial=options.trial,
         warnings=_left_out(sorted({item.class_name for item in items} - set(used))),
     )
-    return replace(benchmark, title=path.absolute().name)
+    title = path.absolute().name.encode("utf-8", "backslashreplace").decode()  # a folder above may not be UTF-8
+    return replace(benchmark, title=title)
 
 
 def order_classes(names: Sequence[str], order: str, seed: int) -> list[str]:
@@ -77,7 +80,7 @@ def order_classes(names: Sequence[str], order: str, seed: int) -> list[str]:
     if order == "random":
         return [names[i] for i in np.random.RandomState(seed).permutation(len(names))]
     try:
-        lines = Path(order).expanduser().read_text(encoding="utf-8-sig").splitlines()
+        lines = read_regular(expand_user(order), MOST_BYTES).decode("utf-8-sig").splitlines()
     except (OSError, ValueError) as error:
         raise UserError(f"order={order} is neither name, random nor a readable text file of classes") from error
     listed = [line.strip() for line in lines if line.strip()]
@@ -141,7 +144,7 @@ def divide(items: Sequence[Item], test_share: float, shot: int) -> tuple[list[It
             "add images, lower shot, or leave the class out"
         )
     count = max(1, min(round(len(items) * test_share), len(items) - shot))
-    by_digest = sorted(items, key=lambda item: hashlib.sha256(item.key.encode()).digest())
+    by_digest = sorted(items, key=lambda item: hashlib.sha256(file_name_bytes(item.key)).digest())
     chosen = {item.key for item in by_digest[:count]}
     return [item for item in items if item.key not in chosen], [item for item in items if item.key in chosen]
 
@@ -167,8 +170,10 @@ def verify(root: Path | None) -> list[str]:
 def _locate(named: str, root: Path | None) -> Path:
     if not named:
         raise UserError(f"folder: say where the images are with path=...; {LAYOUT}")
-    path = Path(named).expanduser()
-    if root is not None and not path.exists() and (root / path).exists():
+    if not is_unicode(named):
+        raise UserError(f"folder: path={named!r} is not UTF-8; rename that file or folder")
+    path = expand_user(named)
+    if root is not None and not os.path.exists(path) and os.path.exists(root / path):
         return root / path
     return path
 

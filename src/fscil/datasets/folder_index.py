@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import csv
+import io
 import os
+import stat
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from fscil.errors import UserError
-from fscil.files import visible_entries
+from fscil.files import is_unicode, read_regular, visible_entries
 
 LAYOUT = "expected one folder per class with its images inside (class/image.jpg), or a CSV file with columns path,class"
 LITTER = {"thumbs.db", "desktop.ini", "__macosx"}  # what file managers leave behind, besides dot files
+MOST_BYTES = 256 * 2**20  # of a manifest
 
 
 @dataclass(frozen=True)
@@ -26,12 +29,7 @@ class Item:
 
 def read_items(path: Path) -> list[Item]:
     """All images, sorted by their keys; class names that look the same are refused."""
-    if path.is_dir():
-        items = list(_tree(path))
-    elif path.is_file():
-        items = list(_manifest(path))
-    else:
-        raise UserError(f"there is no {path}; {LAYOUT}")
+    items = list(_tree(path) if os.path.isdir(path) else _manifest(path))
     if not items:
         raise UserError(f"{path} holds no images; {LAYOUT}")
     check_class_names({item.class_name for item in items})
@@ -39,9 +37,14 @@ def read_items(path: Path) -> list[Item]:
 
 
 def check_class_names(names: Iterable[str]) -> None:
-    """Two names that differ only in case, spaces or Unicode form are a mistake, not two classes."""
+    """Two names that differ only in case, spaces or Unicode form are a mistake, not two classes.
+
+    Names are written into results and reports, so bytes that are not UTF-8 are refused before any training.
+    """
     seen: dict[str, str] = {}
     for name in sorted(names):
+        if not is_unicode(name):
+            raise UserError(f"the name of class {name!r} is not UTF-8; rename it")
         plain = " ".join(unicodedata.normalize("NFKC", name).casefold().split())
         if not plain:
             raise UserError(f"a class has an empty name ({name!r}); rename it")
@@ -52,15 +55,25 @@ def check_class_names(names: Iterable[str]) -> None:
 
 def _tree(root: Path) -> Iterator[Item]:
     for folder in _entries(root):
-        if not folder.is_dir():
+        if not _is_folder(folder):
             continue
         files = _entries(folder)
         for file in files:
-            if file.is_dir():
+            if _is_folder(file):
                 raise UserError(f"{file} is a folder inside the class {folder.name!r}; {LAYOUT}")
             yield Item(file, _key(folder.name, file.name), folder.name, "")
         if not files:
             raise UserError(f"class folder {folder} is empty; add images or remove it")
+
+
+def _is_folder(path: Path) -> bool:
+    """Unlike os.path.isdir, it tells a folder whose entries may not be looked at from one without folders."""
+    try:
+        return stat.S_ISDIR(os.stat(path).st_mode)
+    except PermissionError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror}); check the permissions of its folder") from error
+    except OSError:  # a broken link; if it is among the images, reading it says so
+        return False
 
 
 def _entries(folder: Path) -> list[Path]:
@@ -91,9 +104,13 @@ def _manifest(manifest: Path) -> Iterator[Item]:
 
 def _read_csv(manifest: Path) -> Sequence[list[str]]:
     try:
-        with manifest.open(encoding="utf-8-sig", newline="") as file:
-            return list(csv.reader(file, skipinitialspace=True))
-    except (OSError, ValueError, csv.Error) as error:
+        text = read_regular(manifest, MOST_BYTES).decode("utf-8-sig")
+        return list(csv.reader(io.StringIO(text, newline=""), skipinitialspace=True))
+    except FileNotFoundError as error:
+        raise UserError(f"there is no {manifest}; {LAYOUT}") from error
+    except OSError as error:
+        raise UserError(f"{manifest} cannot be read ({error.strerror}); {LAYOUT}") from error
+    except (ValueError, csv.Error) as error:
         raise UserError(f"{manifest} cannot be read as CSV in UTF-8; save it again as such") from error
 
 
@@ -105,7 +122,7 @@ def _manifest_item(manifest: Path, where: str, cells: dict[str, str], has_split:
     if "\0" in named or os.path.isabs(relative) or relative.split(os.sep)[0] == os.pardir:
         raise UserError(f"{where}: {named!r} lies outside {manifest.parent}; paths must be relative to the manifest")
     path = manifest.parent / relative
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise UserError(f"{where}: there is no file {path}; paths are relative to the manifest")
     part = cells.get("split", "").strip().casefold()
     if has_split and part not in ("train", "test"):

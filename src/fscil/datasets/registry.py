@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from fscil.benchmark import Benchmark
+from fscil.errors import UserError
+from fscil.files import expand_user
 
 TRIAL = "the seed of the shots; 1 is the standard draw"
 
@@ -37,7 +39,7 @@ class Dataset:
 
 def data_root(root: Path | None = None) -> Path | None:
     """Where datasets live: the given folder, else the one that FSCIL_DATA names, else nowhere."""
-    if root is not None:
-        return root.expanduser()
-    named = os.environ.get("FSCIL_DATA", "").strip()
-    return Path(named).expanduser() if named else None
+    named = str(root) if root is not None else os.environ.get("FSCIL_DATA", "").strip()
+    if "\0" in named:
+        raise UserError(f"the data folder {named!r} cannot exist: its name has a null character; correct --root")
+    return expand_user(named) if named else None

@@ -16,10 +16,12 @@ import torch
 from torch import Tensor
 
 from fscil.errors import UserError
+from fscil.files import expand_user, is_unicode, read_regular
 from fscil.images import Colour
 
 SUFFIXES = (".safetensors", ".pth", ".pt")
 CHOICES = "give none, imagenet, or the path of a .safetensors, .pth or .pt file or of a model folder"
+MOST_BYTES = 8 * 2**30  # of a weights file
 
 # of the pixels that published weights were trained on
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -54,8 +56,13 @@ def normalisation(weights: str) -> tuple[Colour, Colour]:
     if weights != "imagenet":
         found = parse(read(weights, "", None))
         if {"encoder.scale", "encoder.shift"} <= found.keys():
-            scale, shift = (found[f"encoder.{name}"].double().flatten() for name in ("scale", "shift"))
-            return to_colour(-shift / (255 * scale)), to_colour(1 / (255 * scale))
+            tensors = [found[f"encoder.{name}"] for name in ("scale", "shift")]
+            if all(_is_alike(tensor, torch.empty(1, 3, 1, 1)) for tensor in tensors):
+                scale, shift = (tensor.double().flatten() for tensor in tensors)
+                mean, deviation = -shift / (255 * scale), 1 / (255 * scale)
+                if (mean.isfinite() & deviation.isfinite() & (deviation > 0)).all():
+                    return to_colour(mean), to_colour(deviation)
+            raise UserError(f"weights={weights}: its normalisation is damaged; copy the whole model folder again")
     return IMAGENET_MEAN, IMAGENET_STD
 
 
@@ -68,7 +75,9 @@ def read(weights: str, encoder: str, url: str | None) -> WeightsFile:
     """The file behind weights: the one published at the url for "imagenet", else the path of a file or model folder."""
     if weights == "imagenet":
         return _read_published(encoder, url)
-    path = Path(os.path.expanduser(weights))
+    if not is_unicode(weights):
+        raise UserError(f"weights={weights!r} is not UTF-8; rename that file or folder")
+    path = expand_user(weights)
     if os.path.isdir(path):
         path = path / "model.safetensors"
     if not os.path.exists(path):
@@ -103,7 +112,7 @@ def _read_published(encoder: str, url: str | None) -> WeightsFile:
 
 def _read_bytes(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_regular(path, MOST_BYTES)
     except OSError as error:
         raise UserError(f"{path} cannot be read ({error.strerror}); check the file and its permissions") from error
 
