@@ -191,7 +191,7 @@ def test_hash_tells_configurations_apart_and_seeds_together() -> None:
         ('method = "limit"\n', 'method = "finetune"\n', "unknown method 'finetune': known are limit"),
         ('method = "limit"\n', "method = 3\n", "not a run's configuration"),
         ("\nepochs = 4", '\nepochs = "many"', "epochs=many is not an int"),
-        ("\nepochs = 4", "\nepochs = 2020-02-02", "epochs=2020-02-02 is not an int"),
+        ("\nepochs = 4", "\nepochs = 2020-02-02", "epochs = 2020-02-02, which no setting can be"),
         ("\nepochs = 4", "\nepoch = 4", "unknown setting 'epoch'"),
         ("\nepochs = 4", "\ntrials = 4", "[settings]: unknown setting 'trials'"),
         (

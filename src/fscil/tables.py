@@ -195,7 +195,7 @@ def blocks(names: Sequence[str], lines: Sequence[Line]) -> list[range]:
     if sum(widths) <= room:
         return [range(len(names))]
     sessions = session_count(names)
-    count = -(-sessions // (room // max(widths[:sessions])))
+    count = -(-sessions // max(1, room // max(widths[:sessions])))
     edges = [round(i * sessions / count) for i in range(count + 1)]
     return [*map(range, edges, edges[1:]), range(sessions, len(names))]
 

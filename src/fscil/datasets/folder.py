@@ -14,7 +14,7 @@ import torch
 from fscil.benchmark import Benchmark, split
 from fscil.datasets.decode import STREAM, read_files
 from fscil.datasets.folder_index import LAYOUT, Item, read_items
-from fscil.datasets.registry import TRIAL, Dataset
+from fscil.datasets.registry import LAST_TRIAL, TRIAL, Dataset
 from fscil.errors import UserError
 from fscil.images import subset
 from fscil.settings import setting
@@ -25,15 +25,24 @@ BASE_SHARE = 0.6
 @dataclass(frozen=True)
 class FolderOptions:
     path: str = setting("", "a tree of class/image, or a CSV manifest; required")
-    base_classes: int = setting(0, "the first classes, with all their images; 0: 60 % of the classes")
+    base_classes: int = setting(
+        0, "the first classes, with all their images; 0: 60 % of the classes", least=0, most=1_000_000
+    )
     way: int | str = setting(5, "classes per session; 5,3,2 for sessions that differ")
     shot: int | str = setting(5, "images per class; 5,3,2 likewise")
     order: str = setting("name", "of the classes: name, random, or a text file with one class per line")
-    order_seed: int = setting(1, "of order=random")
-    test_share: float = setting(0.2, "share of every class's images held out for testing, unless a manifest says which")
-    size: int = setting(84, "pixels per side of the stored images (see input_size); below 64 the encoder is resnet20")
+    order_seed: int = setting(1, "of order=random", least=0, most=LAST_TRIAL)
+    test_share: float = setting(
+        0.2, "share of every class's images held out for testing, unless a manifest says which", least=0, most=1
+    )
+    size: int = setting(
+        84,
+        "pixels per side of the stored images (see input_size); below 64 the encoder is resnet20",
+        least=8,
+        most=1024,
+    )
     stream: str = setting("auto", STREAM, choices=("auto", "always", "never"))
-    trial: int = setting(1, TRIAL)
+    trial: int = setting(1, TRIAL, least=0, most=LAST_TRIAL)
 
 
 def load(options: FolderOptions, root: Path | None = None) -> Benchmark:

@@ -11,6 +11,7 @@ from typing import Any
 from fscil.benchmark import Benchmark
 
 TRIAL = "the seed of the shots; 1 is the standard draw"
+LAST_TRIAL = 2**32 - 1  # what seeds NumPy
 
 
 def _nothing_more(options: Any) -> Mapping[str, object]:

@@ -34,10 +34,10 @@ class EmbeddingSettings:
         "of base classes: class means, comparable with prototypes, or the trained rows",
         choices=("means", "trained"),
     )
-    power: float = setting(1.0, POWER, least=0.01)
+    power: float = setting(1.0, POWER, least=0.01, most=10)
     mirror: bool = setting(False, MIRROR)
     shift: int = setting(0, SHIFT, least=0, most=32)
-    whiten: float = setting(0.0, WHITEN, least=0)
+    whiten: float = setting(0.0, WHITEN, least=0, most=1e6)
 
 
 class PrototypeMethod(Method):

@@ -27,7 +27,9 @@ def margin_figure(groups: Sequence[Sequence[Result]], named: Labels) -> Figure:
     with figures.style():
         figure = Figure(figsize=(5.0, 4.4), layout="constrained")
         axes = figure.subplots()
-        drawn = [(group, figures.colour(i), named.each[i].text) for i, group in enumerate(groups) if group]
+        drawn = [
+            (group, figures.colour(i), figures.drawable(named.each[i].text)) for i, group in enumerate(groups) if group
+        ]
         for group, colour, label in drawn:
             draw_curve(axes, group, colour, label)
         for group, colour, _ in drawn:
