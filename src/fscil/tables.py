@@ -88,7 +88,8 @@ def table_lines(results: Sequence[Result]) -> list[Line]:
                 for z, area in at_zero
                 if z
             ]
-            lines.append(Line("margin zero", "margin 0", "", *mean_and_deviation(rows)))
+            if rows:
+                lines.append(Line("margin zero", "margin 0", "", *mean_and_deviation(rows)))
         draws = [trial for result in group for trial in result.trials]
         if len(draws) > 1:
             rows = [line_values(t["accuracy"], None, None, t["harmonic_mean"], t["area"], names) for t in draws]
