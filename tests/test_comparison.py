@@ -77,6 +77,18 @@ def test_what_is_wrong_is_said_before_anything_runs(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("name", ["curve.png", "report.html"])
+def test_a_file_that_is_not_ours_is_kept(run_comparison: Compare, tmp_path: Path, name: str) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / name).write_text("my own")
+    with pytest.raises(UserError, match="was not written by fscil and would be overwritten"):
+        run_comparison("decoupled-cosine", seeds=1)
+    assert [path.name for path in (tmp_path / "out").iterdir()] == [name]
+    (tmp_path / "out" / name).unlink()
+    for _ in range(2):  # the second time, ours is replaced
+        run_comparison("decoupled-cosine", seeds=1)
+
+
 def test_notes_are_said_once(make_result: Callable[..., Result]) -> None:
     results = [make_result(note="simplified"), make_result(seed=2, note="simplified"), make_result(note="")]
     assert notes(results) == ["note: simplified"]

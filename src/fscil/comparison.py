@@ -11,6 +11,7 @@ from rich.console import Console
 
 from fscil import distributed, grid, runs
 from fscil.config import check_overrides, overrides_of
+from fscil.files import check_replaceable
 from fscil.pairing import paired_lines, same_embedding
 from fscil.report.curve import write_curve
 from fscil.report.html import write_report
@@ -36,6 +37,8 @@ def compare(
     check_overrides(presets, benchmark, overrides)
     rows = [grid.Row(preset, preset, tuple(overrides_of(preset, benchmark, overrides))) for preset in presets]
     jobs = grid.build_jobs(benchmark, rows, seeds, prefix=benchmark)
+    for name in ("curve.png", "report.html"):
+        distributed.broadcast(lambda name=name: check_replaceable(environment.folder / name))  # type: ignore[misc]
     groups = grid.run_grid(jobs, environment, console)
     results = [result for group in groups.values() for result in group]
     folder = environment.folder

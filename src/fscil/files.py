@@ -73,6 +73,20 @@ def check_status(status: os.stat_result, path: Path, most: int | None) -> None:
         raise OSError(errno.EFBIG, f"larger than {most} bytes", str(path))
 
 
+def check_replaceable(path: Path) -> None:
+    """Refuse to overwrite a picture or page that is not ours: ours carry our name in their first bytes."""
+    if not os.path.lexists(path):
+        return
+    try:
+        check_regular(path)
+        with open(path, "rb") as file:
+            if b"fscil" in file.read(1000):
+                return
+    except OSError as error:
+        raise UserError(f"{path} cannot be overwritten ({error.strerror}); choose another --out") from error
+    raise UserError(f"{path} was not written by fscil and would be overwritten; move it, or choose another --out")
+
+
 def visible_entries(folder: Path) -> list[Path]:
     """What a folder holds, sorted, without the hidden files that file managers leave behind."""
     try:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import platform
+import secrets
 import shutil
 import time
 from contextlib import suppress
@@ -17,7 +19,7 @@ from rich.console import Console
 from torch import Tensor
 
 import fscil
-from fscil import datasets, distributed, margins, methods
+from fscil import code_version, datasets, distributed, margins, methods, run_lock
 from fscil.answers import Answers
 from fscil.benchmark import Benchmark, digest, validation_benchmark
 from fscil.config import Config, read_config, to_toml
@@ -48,12 +50,63 @@ class RunEnvironment:
 
 
 def new_folder(config: Config) -> Path:
-    """The default folder of a run."""
-    return Path("runs") / f"{config.preset}-{config.benchmark}-seed{config.seed}-{time.strftime('%Y%m%d-%H%M%S')}"
+    """The default folder of a run; the last part keeps runs apart that start in the same second."""
+    named = f"{config.preset}-{config.benchmark}-seed{config.seed}-{time.strftime('%Y%m%d-%H%M%S')}"
+    return Path("runs") / f"{named}-{secrets.token_hex(2)}"
 
 
 def start(config: Config, environment: RunEnvironment, console: Console) -> Result:
     """Start a new run in a folder that holds no other run."""
+    with run_lock.held(environment.folder):
+        return start_here(config, environment, console)
+
+
+def resume(environment: RunEnvironment, console: Console) -> Result:
+    """Finish an interrupted run; a finished one is read, not repeated."""
+    folder = environment.folder
+    distributed.broadcast(lambda: read_config(folder / "config.toml"))  # only a run's folder is locked
+    if result := distributed.broadcast(lambda: read_finished(folder)):
+        return result
+    with run_lock.held(folder):
+        return resume_here(environment, console)
+
+
+def finish(config: Config, environment: RunEnvironment, console: Console) -> Result:
+    """Start, resume or just read a run, depending on its folder, which must not hold a run of another configuration."""
+    folder = environment.folder
+    if distributed.broadcast(lambda: holds(config, folder)) and (
+        result := distributed.broadcast(lambda: read_finished(folder))
+    ):
+        return result
+    with run_lock.held(folder):
+        if distributed.broadcast(lambda: holds(config, folder)):
+            return resume_here(environment, console)
+        return start_here(config, environment, console)
+
+
+def holds(config: Config, folder: Path) -> bool:
+    """Whether the folder holds this run; one that holds another is refused."""
+    path = folder / "config.toml"
+    if not os.path.lexists(path):
+        return False
+    if read_config(path).hash != config.hash:
+        raise UserError(f"{folder} holds a run with other settings; choose another --out or delete that folder")
+    return True
+
+
+def read_finished(folder: Path) -> Result | None:
+    """The result of a finished run, whose folder needs no lock; None if it is not finished."""
+    if not os.path.lexists(folder / "result.json"):
+        return None
+    result = read_result(folder)
+    if os.path.isdir(folder / "checkpoint"):  # it was killed between its last two files, or is just about to end
+        with suppress(UserError), run_lock.held_here(folder):
+            drop_checkpoints(folder)
+    return result
+
+
+def start_here(config: Config, environment: RunEnvironment, console: Console) -> Result:
+    """The same as start, in a folder whose lock is held."""
     distributed.broadcast(lambda: check_unused(environment.folder))
     try:
         return execute(config, environment, console)
@@ -63,48 +116,30 @@ def start(config: Config, environment: RunEnvironment, console: Console) -> Resu
         raise
 
 
+def resume_here(environment: RunEnvironment, console: Console) -> Result:
+    """The same as resume. Another process may have finished the run before this one got the lock."""
+    folder = environment.folder
+    config = distributed.broadcast(lambda: read_config(folder / "config.toml"))
+    finished = distributed.broadcast(lambda: read_result(folder) if os.path.lexists(folder / "result.json") else None)
+    return finished or execute(config, environment, console)
+
+
 def check_unused(folder: Path) -> None:
-    if any((folder / part).exists() for part in ("config.toml", "checkpoint", "result.json", "metrics.jsonl", "model")):
-        raise UserError(f"{folder} already holds a run; continue it with --resume {folder}, or choose another --out")
+    for name in ("config.toml", "checkpoint", "result.json", "metrics.jsonl", "model"):
+        if os.path.lexists(folder / name):
+            raise UserError(
+                f"{folder} already holds a run; continue it with --resume {folder}, or choose another --out"
+            )
+    for name in ("predictions.safetensors", "curve.png", "report.html"):
+        if os.path.lexists(folder / name):
+            raise UserError(f"{folder / name} would be overwritten; choose another --out, or move that file")
 
 
 def forget_refused(folder: Path) -> None:
     """Remove a run that was refused before it began, so that it does not block the corrected one."""
-    if folder.is_dir() and [file.name for file in folder.iterdir()] == ["config.toml"]:
-        with suppress(OSError):
-            (folder / "config.toml").unlink()
-            folder.rmdir()
-
-
-def resume(environment: RunEnvironment, console: Console) -> Result:
-    """Finish an interrupted run; a finished one is read, not repeated."""
-    config, result = distributed.broadcast(lambda: read_run(environment.folder))
-    return result or execute(config, environment, console)
-
-
-def read_run(folder: Path) -> tuple[Config, Result | None]:
-    """What is in a run folder; leftovers are cleared away if the run is to be resumed."""
-    config = read_config(folder / "config.toml")
-    if (folder / "result.json").exists():
-        drop_checkpoints(folder)  # in case it was killed between its last two files
-        return config, read_result(folder)
-    for part in (folder, folder / "checkpoint", folder / "model"):
-        for half_written in part.glob(".*.part"):  # left by a killed run
-            half_written.unlink(missing_ok=True)
-    return config, None
-
-
-def finish(config: Config, environment: RunEnvironment, console: Console) -> Result:
-    """Start, resume or just read a run, depending on its folder, which must not hold a run of another configuration."""
-    path = environment.folder / "config.toml"
-    held = distributed.broadcast(lambda: read_config(path).hash if path.exists() else None)
-    if held is None:
-        return start(config, environment, console)
-    if held != config.hash:
-        raise UserError(
-            f"{environment.folder} holds a run with other settings; choose another --out or delete that folder"
-        )
-    return resume(environment, console)
+    with suppress(OSError):
+        if {file.name for file in folder.iterdir()} <= {"config.toml", run_lock.NAME}:
+            (folder / "config.toml").unlink(missing_ok=True)
 
 
 @lru_cache(maxsize=1)
@@ -124,7 +159,7 @@ def load_benchmark(config: Config, root: Path | None) -> Benchmark:
 def execute(config: Config, environment: RunEnvironment, console: Console) -> Result:
     """Every rank of a run does all of this; only rank 0 writes."""
     started = time.perf_counter()
-    folder, run = environment.folder, config.run_settings()
+    folder, run, method_class = environment.folder, config.run_settings(), methods.get(config.method)
     resumed = (folder / "checkpoint").exists()
     benchmark = load_benchmark(config, environment.root).to(environment.device)
     # a run that finds no data leaves nothing behind
@@ -139,15 +174,16 @@ def execute(config: Config, environment: RunEnvironment, console: Console) -> Re
         segment_bytes=run.segment_mib * 2**20,
         checkpoint_seconds=environment.checkpoint_seconds,
         console=console,
-        # a checkpoint of other settings or other data is refused
+        # checkpoints of other settings, other data or other code are refused
         identity=f"{config.hash} {benchmark.split_checksum} {len(benchmark.test_labels)}",
+        code=f"{code_version.digest_of_parts(code_version.RUN)} {code_version.digest_of_sources(method_class)}",
     )
     engine.seconds["read"] = {"seconds": round(time.perf_counter() - started, 3), "cached": False}
     if distributed.world_size() > 1:
         agreed = {"configuration": config.hash, "device": environment.device.type, **data_facts(benchmark)}
         distributed.check_agreement(agreed)
     context = methods.Context(engine, benchmark.mean, benchmark.std)
-    method = methods.get(config.method)(config.method_settings(), context)
+    method = method_class(config.method_settings(), context)
     method.check_sessions(benchmark.sessions)
     method.memory.check_budget(len(benchmark.class_names))
     found = learn_and_test(method, benchmark, run.trials, run.base_margin)

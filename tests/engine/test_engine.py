@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -266,9 +267,57 @@ def test_a_checkpoint_of_something_else_is_a_clear_error(make_stage: MakeStage, 
         ({"module.other": torch.zeros(2)}, {"segments_done": 5, "seconds": 1.0, "captured": False}),
         ({}, {}),
     ):
-        save_tensors(path, tensors, {**about, "run": ""})
+        save_tensors(path, tensors, {**about, **OURS})
         with pytest.raises(UserError, match="does not fit its stage; delete it"):
             make_engine().train(make_stage())
+
+
+OURS = {"name": "stage-practice", "run": "", "code": ""}
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        ({"name": "stage-trial-1-practice"}, "of other settings or other data"),
+        ({"run": "another run"}, "of other settings or other data"),
+        ({"code": "another version"}, "written by another version of fscil"),
+        ({"segments_done": []}, "does not fit its stage"),
+        ({"segments_done": "many"}, "does not fit its stage"),
+        ({"segments_done": None}, "does not fit its stage"),
+        ({"seconds": {}}, "does not fit its stage"),
+    ],
+)
+def test_a_checkpoint_knows_its_run_its_stage_and_its_code(
+    make_stage: MakeStage, make_engine: MakeEngine, other: dict[str, Any], message: str
+) -> None:
+    engine = make_engine()
+    engine.train(make_stage())
+    path = engine.checkpoint_path("stage-practice") or Path()
+    tensors, about = load_tensors(path)
+    make_engine().train(make_stage())  # as it is, it is taken up
+    save_tensors(path, tensors, {**about, **other})
+    with pytest.raises(UserError, match=message):
+        make_engine().train(make_stage())
+
+
+def test_a_single_flipped_bit_is_noticed(make_stage: MakeStage, make_engine: MakeEngine) -> None:
+    engine = make_engine()
+    engine.train(make_stage())
+    path = engine.checkpoint_path("stage-practice") or Path()
+    whole = path.read_bytes()
+    for place in (len(whole) - 1, len(whole) // 2, 200):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        with pytest.raises(UserError, match=r"cannot be read .*; delete it") as caught:
+            make_engine().train(make_stage())
+        assert "\n" not in str(caught.value)
+
+
+def test_a_fifo_is_not_waited_for(make_stage: MakeStage, make_engine: MakeEngine) -> None:
+    path = make_engine().checkpoint_path("stage-practice") or Path()
+    path.parent.mkdir(parents=True)
+    os.mkfifo(path)
+    with pytest.raises(UserError, match="not a regular file"):
+        make_engine().train(make_stage())
 
 
 def test_a_checkpoint_of_another_run_is_refused(make_stage: MakeStage, make_engine: MakeEngine) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import safetensors.torch
 import torch
 from filelock import FileLock
 from rich.console import Console
 
 import fscil
+from fscil import code_version
 from fscil.benchmark import Benchmark, Session
 from fscil.datasets import folder as folders
 from fscil.datasets.folder import FolderOptions
@@ -113,7 +116,7 @@ def test_data_name_precision_and_code_are_part_of_the_key(monkeypatch: pytest.Mo
         encoder_cache.key({"epochs": 1}, "data", replace(context, engine=Engine(seed=2)), "pretrain"),
         encoder_cache.key({"epochs": 1}, "data", replace(context, engine=Engine(bfloat16=True)), "pretrain"),
     ]
-    monkeypatch.setattr(encoder_cache, "code_version", lambda: "another version")
+    monkeypatch.setattr(encoder_cache, "digest_of_parts", lambda _: "another version")
     keys.append(encoder_cache.key({"epochs": 1}, "data", context, "pretrain"))
     assert len(set(keys)) == 9
 
@@ -153,7 +156,7 @@ PACKAGE = Path(fscil.__file__).parent
 
 # imported by pre-training, but only to describe or store, never to compute
 DESCRIBE = {
-    "benchmark.py", "errors.py", "files.py", "naming.py", "settings.py", "methods/encoder_cache.py",
+    "benchmark.py", "code_version.py", "errors.py", "files.py", "naming.py", "settings.py", "methods/encoder_cache.py",
     "methods/memory.py", "methods/method.py",
 }  # fmt: skip
 
@@ -186,7 +189,7 @@ def imported(file: Path) -> set[Path]:
 
 def test_all_files_that_decide_about_weights_are_part_of_the_code() -> None:
     """Whatever pre-training imports, directly or not."""
-    assert all((PACKAGE / part).exists() for part in encoder_cache.CODE)
+    assert all((PACKAGE / part).exists() for part in code_version.PRETRAINING)
     known: set[Path] = set()
     waiting = {PACKAGE / "methods" / "pretrain.py"}
     while waiting:
@@ -194,7 +197,8 @@ def test_all_files_that_decide_about_weights_are_part_of_the_code() -> None:
         waiting = {file for each in waiting for file in imported(each)} - known
     names = {file.relative_to(PACKAGE).as_posix() for file in known} - DESCRIBE
     of_part = {
-        part: {name for name in names if name == part or name.startswith(f"{part}/")} for part in encoder_cache.CODE
+        part: {name for name in names if name == part or name.startswith(f"{part}/")}
+        for part in code_version.PRETRAINING
     }
     assert names - set.union(*of_part.values()) == set()
     # and imports are really followed; only decoding is not reached by imports, since it comes with the images
@@ -204,9 +208,10 @@ def test_all_files_that_decide_about_weights_are_part_of_the_code() -> None:
 
 def test_off_means_off(learn: Learner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("FSCIL_CACHE", "off")
-    assert not was_cached(learn())
-    assert not was_cached(learn())
+    for off in ("off", "OFF"):
+        monkeypatch.setenv("FSCIL_CACHE", off)
+        assert not was_cached(learn())
+        assert not was_cached(learn())
     assert not list(tmp_path.iterdir())
 
 
@@ -239,26 +244,62 @@ def test_a_lock_that_cannot_be_taken_costs_the_cache_and_not_the_run(learn: Lear
     assert "no cache" in learn.said.getvalue()
 
 
-@pytest.mark.parametrize("damage", ["cut", "empty", "another network", "a folder"])
-def test_a_broken_entry_is_trained_again_and_mended(learn: Learner, folder: Path, damage: str) -> None:
-    first = learn()
-    (path,) = entries(folder)
+def damaged(path: Path, damage: str) -> None:
+    """Give the entry another content, as a disk, a user or a bug might."""
     whole = path.read_bytes()
+    tensors, about = encoder_cache.load_tensors(path)
     path.unlink()
     if damage == "a folder":
         path.mkdir()
+    elif damage == "a fifo":
+        os.mkfifo(path)
     elif damage == "another network":
         encoder_cache.save_tensors(path, {"rows": torch.zeros(4, 64)}, {"seconds": 1.0, "captured": False})
+    elif damage == "int8":
+        encoder_cache.save_tensors(path, {name: tensor.to(torch.int8) for name, tensor in tensors.items()}, about)
+    elif damage in ("nan", "unsigned"):
+        changed = {**tensors, "rows": tensors["rows"] * (float("nan") if damage == "nan" else 1)}
+        safetensors.torch.save_file(changed, path, {"about": json.dumps(about)})
+    elif damage == "header types":
+        encoder_cache.save_tensors(path, tensors, {"seconds": [], "captured": "yes"})
     else:
-        path.write_bytes(whole[:1000] if damage == "cut" else b"")
+        bit = bytearray(whole)
+        bit[-1] ^= 1
+        path.write_bytes({"cut": whole[:1000], "empty": b"", "a flipped bit": bytes(bit)}[damage])
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "cut", "empty", "another network", "a folder", "a fifo", "a flipped bit", "nan", "int8", "unsigned",
+        "header types",
+    ],
+)  # fmt: skip
+def test_a_broken_entry_is_named_set_aside_and_trained_again(learn: Learner, folder: Path, damage: str) -> None:
+    first = learn()
+    (path,) = entries(folder)
+    damaged(path, damage)
     second = learn()
     assert not was_cached(second)
     assert equal(first, second)
-    assert "trained again" in learn.said.getvalue()
-    if damage == "a folder":
-        assert "not cached" in learn.said.getvalue()
-    else:
+    said = learn.said.getvalue()
+    assert "cannot be used" in said
+    assert str(path.with_suffix(".damaged")) in said
+    assert os.path.lexists(path.with_suffix(".damaged"))
+    assert was_cached(learn())
+
+
+def test_half_written_entries_are_swept_unless_someone_is_writing_them(learn: Learner, folder: Path) -> None:
+    learn()
+    (path,) = entries(folder)
+    mine, dead, live = (folder / f".{name}.safetensors.0123abcd.part" for name in (path.stem, "dead", "live"))
+    for part in (mine, dead, live):
+        part.write_bytes(b"half")
+    with FileLock(folder / "live.lock"):
         assert was_cached(learn())
+        assert [part.exists() for part in (mine, dead, live)] == [False, False, True]
+    assert was_cached(learn())
+    assert not live.exists()
 
 
 def test_whoever_waits_is_told_so(learn: Learner, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

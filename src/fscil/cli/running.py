@@ -169,10 +169,12 @@ def report(
     \b
     fscil report runs/compare/*/ --out compare.html
     """
+    from fscil.files import check_replaceable
     from fscil.report.html import write_report
     from fscil.results import read_result
     from fscil.tables import session_table
 
+    check_replaceable(out_file)
     results = [read_result(folder) for folder in folders]
     out.print(session_table(results), crop=False)
     out.print(f"report  {write_report(results, out_file)}", soft_wrap=True)

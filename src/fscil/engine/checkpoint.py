@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,24 +10,54 @@ from typing import Any
 
 import safetensors
 import safetensors.torch
+import torch
 from torch import Tensor
 
 from fscil.errors import UserError
-from fscil.files import write_atomically
+from fscil.files import check_regular, write_atomically
+
+UNKNOWN_TYPES = (KeyError, TypeError, AttributeError, RuntimeError)  # what safetensors raises if torch lacks a type
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
-    """Tensors and a few facts about them, in one file that is written atomically."""
+    """Tensors and a few facts about them, in one file with a checksum that is written atomically."""
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    write_atomically(path, safetensors.torch.save(plain, metadata={"about": json.dumps(dict(about))}))
+    signed = {**about, "checksum": checksum(plain, about)}
+    # one entry, since safetensors writes several in any order, and equal runs write equal files
+    write_atomically(path, safetensors.torch.save(plain, metadata={"about": json.dumps(signed)}))
 
 
 def load_tensors(
     path: Path, remedy: str = "delete it to start that part again"
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """What save_tensors wrote; a file that has changed since is refused."""
     try:
+        check_regular(path)
         with safetensors.safe_open(path, framework="pt") as file:
             about = json.loads((file.metadata() or {}).get("about", "{}"))
-            return {name: file.get_tensor(name) for name in file.keys()}, about  # noqa: SIM118
-    except (OSError, safetensors.SafetensorError, ValueError) as error:
-        raise UserError(f"{path} cannot be read ({error}); {remedy}") from error
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        if not isinstance(about, dict) or about.pop("checksum", "") != checksum(tensors, about):
+            raise ValueError("its checksum is wrong")
+        return tensors, about
+    # safetensors raises nearly anything on types that torch does not have
+    except (
+        OSError,
+        safetensors.SafetensorError,
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        RuntimeError,
+    ) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else " ".join(str(error).split())
+        raise UserError(f"{path} cannot be read ({reason[:200]}); {remedy}") from error
+
+
+def checksum(tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> str:
+    """Of all facts, names, types, shapes and bytes."""
+    found = hashlib.sha256(json.dumps(dict(about)).encode())
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        found.update(json.dumps([name, str(tensor.dtype), list(tensor.shape)]).encode())
+        found.update(tensor.contiguous().flatten().view(torch.uint8).numpy().data)
+    return found.hexdigest()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,6 +41,7 @@ class Engine:
     checkpoint_seconds: float = 20.0
     console: Console = field(default_factory=lambda: Console(stderr=True))
     identity: str = ""  # of the run: checkpoints of a different one are refused
+    code: str = ""  # version of the code that trains; another one would give other numbers
     scope: str = ""  # prefix of stage names, for runs that train the same stage several times
     seconds: dict[str, StageTime] = field(default_factory=dict)
     captured: list[bool] = field(default_factory=list)
@@ -60,7 +62,7 @@ class Engine:
 
     def save_checkpoint(self, name: str, tensors: dict[str, torch.Tensor], about: dict[str, Any]) -> None:
         if path := self.checkpoint_path(name):
-            save_tensors(path, tensors, {**about, "run": self.identity})
+            save_tensors(path, tensors, {**about, "name": name, "run": self.identity, "code": self.code})
             self.saved = time.perf_counter()
 
     def load_checkpoint(self, name: str) -> tuple[dict[str, torch.Tensor], dict[str, Any]] | None:
@@ -69,13 +71,18 @@ class Engine:
 
     def _read_checkpoint(self, name: str) -> tuple[dict[str, torch.Tensor], dict[str, Any]] | None:
         path = self.checkpoint_path(name)
-        if path is None or not path.exists():
+        if path is None or not os.path.lexists(path):
             return None
         tensors, about = load_tensors(path)
-        if about.get("run") != self.identity:
+        if (about.get("name"), about.get("run")) != (name, self.identity):
             raise UserError(
                 f"{path} is a checkpoint of other settings or other data; start again in another folder, or undo "
                 "the change"
+            )
+        if about.get("code") != self.code:
+            raise UserError(
+                f"{path} was written by another version of fscil; finish the run with that one, or start again in "
+                "another folder"
             )
         return tensors, about
 
@@ -132,8 +139,8 @@ class Engine:
         tensors, about = held
         try:
             stepper.load_state(tensors)
-            return about["segments_done"], about["seconds"], about["captured"]
-        except (KeyError, RuntimeError) as error:
+            return int(about["segments_done"]), float(about["seconds"]), bool(about["captured"])
+        except (KeyError, RuntimeError, TypeError, ValueError) as error:
             raise UserError(
                 f"checkpoint/{checkpoint}.safetensors does not fit its stage; delete it to start that part again"
             ) from error

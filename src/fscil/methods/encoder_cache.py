@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,20 +16,14 @@ import torch
 from filelock import FileLock
 from torch import Tensor, nn
 
-import fscil
 from fscil import distributed
 from fscil.benchmark import Session, digest
+from fscil.code_version import PRETRAINING, digest_of_parts
 from fscil.engine import Engine
 from fscil.engine.checkpoint import load_tensors, save_tensors
 from fscil.errors import UserError
 from fscil.images import contents
 from fscil.methods.method import Context
-
-# everything that affects the weights that pre-training produces
-CODE = (
-    "encoders", "kernels", "augment", "distributed", "engine", "calibrators", "datasets/decode.py", "images.py",
-    "reading.py", "model.py", "methods/pretrain.py", "methods/training.py",
-)  # fmt: skip
 
 
 def cache_folder() -> Path:
@@ -41,28 +34,7 @@ def cache_folder() -> Path:
 
 
 def is_off() -> bool:
-    return str(cache_folder()) == "off"
-
-
-@cache
-def code_version() -> str:
-    """A digest of the source code behind pre-training, since another version of it trains another encoder."""
-    package = Path(fscil.__file__).parent
-    files = sorted(
-        f for part in CODE for f in ([package / part] if part.endswith(".py") else (package / part).rglob("*.py"))
-    )
-    return hashlib.sha256(b"".join(f.read_bytes() for f in files)).hexdigest()[:16]
-
-
-def source_digest(*objects: Callable[..., object]) -> str | None:
-    """A digest of the files that define them: another version may train another encoder. None if there is no file."""
-    found = hashlib.sha256()
-    for each in objects:
-        try:
-            found.update(Path(inspect.getsourcefile(each) or "").read_bytes())
-        except (TypeError, OSError):  # built in, or typed into a notebook
-            return None
-    return found.hexdigest()[:16]
+    return str(cache_folder()).casefold() == "off"
 
 
 def key(facts: Mapping[str, Any], session_digest: str, context: Context, name: str) -> str:
@@ -72,7 +44,7 @@ def key(facts: Mapping[str, Any], session_digest: str, context: Context, name: s
         "facts": dict(facts),
         "data": [session_digest, context.mean, context.std],
         "seed": [engine.seed, name],
-        "code": [code_version(), torch.__version__],
+        "code": [digest_of_parts(PRETRAINING), torch.__version__],
         "precision": f"{engine.device.type}-{'bfloat16' if engine.bfloat16 else 'float32'}",
     }
     return hashlib.sha256(json.dumps(everything, sort_keys=True).encode()).hexdigest()[:24]
@@ -97,15 +69,22 @@ class Entry:
         return True
 
     def read_into(self, network: nn.Module) -> dict[str, Any] | None:
-        if not self.path.exists():
+        """Fill rank 0's network; a file that cannot be used is set aside, since every later run would meet it again."""
+        if not os.path.lexists(self.path):
             return None
         try:
-            tensors, about = load_tensors(self.path)
-            found = {name: about[name] for name in ("seconds", "captured")}
+            tensors, about = load_tensors(self.path, "it was changed after it was written")
+            found = {"seconds": float(about["seconds"]), "captured": bool(about["captured"])}
             if shapes(tensors) != shapes(network.state_dict()):
-                raise UserError(f"{self.path} holds a different network")
-        except (UserError, KeyError) as error:  # a run is worth more than its cache
-            self.engine.console.print(f"the cached encoder cannot be used and will be trained again: {error}")
+                raise ValueError("it holds a different network")
+        except (UserError, KeyError, TypeError, ValueError) as error:  # a run is worth more than its cache
+            aside = self.path.with_suffix(".damaged")
+            with suppress(OSError):
+                os.replace(self.path, aside)
+            self.engine.console.print(
+                f"a cached encoder cannot be used: {error}. It was set aside as {aside}, and is trained again",
+                markup=False, highlight=False, soft_wrap=True,
+            )  # fmt: skip
             return None
         network.load_state_dict(tensors)
         return found
@@ -120,8 +99,8 @@ class Entry:
             self.engine.console.print(f"the encoder was not cached: {error}")
 
 
-def shapes(tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
-    return {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+def shapes(tensors: Mapping[str, Tensor]) -> dict[str, tuple[torch.dtype, tuple[int, ...]]]:
+    return {name: (tensor.dtype, tuple(tensor.shape)) for name, tensor in tensors.items()}
 
 
 class NoEntry(Entry):
@@ -148,9 +127,24 @@ def entry(facts: Mapping[str, Any], session: Session, context: Context, name: st
         yield NoEntry(path, context.engine, name)
         return
     try:
+        if distributed.is_rank_zero():
+            sweep(path.parent, path.stem)
         yield Entry(path, context.engine, name)
     finally:
         lock.release()
+
+
+def sweep(folder: Path, own: str) -> None:
+    """Remove what killed runs left half-written: of this entry, and of others whose lock nobody holds."""
+    with suppress(OSError):
+        for path in folder.glob(".*.safetensors.*.part"):
+            entry_name = path.name.removeprefix(".").partition(".")[0]
+            lock = FileLock(folder / f"{entry_name}.lock")
+            with suppress(TimeoutError):
+                if entry_name != own:
+                    lock.acquire(timeout=0)
+                path.unlink(missing_ok=True)
+                lock.release()
 
 
 def take(lock: FileLock, engine: Engine, seconds: float) -> str:

@@ -14,6 +14,7 @@ from torch import Tensor
 from fscil import augment, distributed, encoders
 from fscil import model as models
 from fscil.benchmark import Session
+from fscil.code_version import digest_of_sources
 from fscil.encoders.weights import normalisation
 from fscil.engine import seed_for
 from fscil.engine.schedule import cosine
@@ -132,7 +133,7 @@ def pretrain(
         "input_size": model.spec.input_size,
         "objective": objective.name,
         # these may come from another package
-        "code": encoder_cache.source_digest(
+        "code": digest_of_sources(
             encoders.backbone(settings.encoder), type(model.encoder.backbone), objective.forward, objective.loss
         ),
     }

@@ -65,7 +65,7 @@ def drawable(text: str) -> str:
 def png(figure: Figure) -> bytes:
     buffer = io.BytesIO()
     with style():
-        figure.savefig(buffer, format="png", dpi=160, facecolor="white")
+        figure.savefig(buffer, format="png", dpi=160, facecolor="white", metadata={"Software": "fscil"})
     return buffer.getvalue()
 
 

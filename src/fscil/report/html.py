@@ -40,6 +40,7 @@ def report(results: Sequence[Result], comparable: Comparable = always) -> str:
     head = tag(
         "head",
         tag("meta", charset="utf-8"),
+        tag("meta", name="generator", content="fscil"),
         tag("meta", http_equiv="Content-Security-Policy", content=POLICY),
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("link", rel="icon", href="data:,"),
