@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import tomllib
 from itertools import product
 from pathlib import Path
@@ -236,3 +239,13 @@ def test_overrides_go_to_the_methods_that_know_them() -> None:
         check_overrides(["limit", "finetune"], "digits", ["meta_stepz=3"])
     with pytest.raises(UserError, match="write key=value"):
         check_overrides(["limit"], "digits", ["epochs"])
+
+
+def test_a_configuration_is_utf_8_whatever_the_locale(tmp_path: Path) -> None:
+    config = resolve("limit", "folder", ["path=Käfer"])
+    (tmp_path / "config.toml").write_bytes(to_toml(config).encode())
+    code = "import sys, pathlib, fscil.config as c; print(c.read_config(pathlib.Path(sys.argv[1])).hash)"
+    locale = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    command = [sys.executable, "-c", code, str(tmp_path / "config.toml")]
+    found = subprocess.run(command, env={**os.environ, **locale}, capture_output=True, check=True)
+    assert found.stdout.decode().strip() == config.hash

@@ -17,6 +17,7 @@ from fscil.datasets.folder_index import LAYOUT, Item, read_items
 from fscil.datasets.registry import LAST_TRIAL, TRIAL, Dataset
 from fscil.errors import UserError
 from fscil.images import subset
+from fscil.naming import quotable
 from fscil.settings import setting
 
 BASE_SHARE = 0.6
@@ -115,14 +116,14 @@ def protocol(classes: int, base_classes: int, way: int | str, shot: int | str) -
         ways = [min(ways[0], rest - first) for first in range(0, rest, ways[0])]
     if sum(ways) > rest:
         raise UserError(
-            f"folder: {base} base classes and way={way} need {base + sum(ways)} classes, but there are {classes}; "
-            "lower base_classes or way"
+            f"folder: {base} base classes and way={quotable(way)} need {base + sum(ways)} classes, but there are "
+            f"{classes}; lower base_classes or way"
         )
     shots = _numbers("shot", shot)
     shots = shots * len(ways) if len(shots) == 1 else shots
     if len(shots) != len(ways):
         raise UserError(
-            f"folder: shot={shot} is for {len(shots)} sessions, but there are {len(ways)}; give one for all"
+            f"folder: shot={quotable(shot)} is for {len(shots)} sessions, but there are {len(ways)}; give one for all"
         )
     return base, ways, shots
 
@@ -196,7 +197,7 @@ def _check_options(options: FolderOptions) -> None:
 def _numbers(option: str, value: int | str) -> list[int]:
     parts = str(value).split(",")
     if not all(part.strip().isdecimal() and int(part) > 0 for part in parts):
-        raise UserError(f"folder: {option}={value} must be a positive number, or several such as 5,3,2")
+        raise UserError(f"folder: {option}={quotable(value)} must be a positive number, or several such as 5,3,2")
     return [int(part) for part in parts]
 
 

@@ -68,7 +68,7 @@ class PrototypeMethod(Method):
                 embeddings = embeddings @ model.whitening
                 # a row is applied to embeddings, so it is multiplied by the inverse of their transformation
                 trained = torch.linalg.solve(model.whitening, trained.T).T
-            except torch.linalg.LinAlgError as error:
+            except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
                 raise CannotLearn(BEYOND_WHITENING) from error
         return class_means(embeddings, session.labels, session.classes) if kind == "means" else trained
 

@@ -39,6 +39,7 @@ def style() -> Iterator[None]:
     }
     with mpl.rc_context(settings), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing")  # a browser has the glyphs that we lack
+        warnings.filterwarnings("ignore", message="constrained_layout not applied")  # of numbers that contradict
         yield
 
 
@@ -57,7 +58,7 @@ def legend_below(figure: Figure) -> None:
 
 
 def drawable(text: str) -> str:
-    """The text without characters that no font has, since a folder may have any name, and not too long for a picture."""
+    """The text without characters that no font has, and cut to fit into a picture: a folder may have any name."""
     text = text if len(text) <= LONGEST_TEXT else f"{text[: LONGEST_TEXT - 1]}…"
     return "".join(letter if letter.isprintable() else "?" for letter in text)
 
