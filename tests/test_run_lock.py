@@ -136,7 +136,7 @@ def test_what_cannot_be_a_folder_is_refused_in_a_line(start: Start, tmp_path: Pa
     (tmp_path / "file").touch()
     os.mkfifo(tmp_path / "fifo")
     before = everything(tmp_path / "file")
-    with pytest.raises(UserError, match=r"cannot be used as a run folder \(.+\); choose another one"):
+    with pytest.raises(UserError, match=r"cannot be used as a run folder \(.+\); choose a folder you may write to"):
         start("decoupled-cosine", folder=name)
     assert everything(tmp_path / "file") == before
 

@@ -119,7 +119,7 @@ def resume_sessions(method: Method) -> tuple[dict[int, Answers], int | None, int
             by_trial.setdefault(int(trial), {})[field] = tensors.pop(name)
         found = {trial: Answers.from_tensors(its) for trial, its in by_trial.items()}
         current, done = int(about["trial"]), int(about["sessions_done"])
-    except (KeyError, ValueError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise not_ours(SESSIONS) from error
     take_up(method, SESSIONS, tensors, about)
     return found, current, done
@@ -156,7 +156,7 @@ def take_up(method: Method, name: str, tensors: dict[str, Tensor], about: dict[s
         method.engine.seconds.update(about["seconds"])
         method.engine.captured[:] = about["captured"]
         method.notes[:] = about["notes"]
-    except (KeyError, TypeError, RuntimeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
         raise not_ours(name) from error
 
 

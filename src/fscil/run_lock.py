@@ -60,7 +60,9 @@ class RunLock:
         except (OSError, ValueError) as error:  # ValueError: a null character in the name
             self._remove_made()
             reason = error.strerror if isinstance(error, OSError) else error
-            raise UserError(f"{self.folder} cannot be used as a run folder ({reason}); choose another one") from error
+            raise UserError(
+                f"{self.folder} cannot be used as a run folder ({reason}); choose a folder you may write to"
+            ) from error
         sweep(self.folder)
 
     def _locked(self) -> int:

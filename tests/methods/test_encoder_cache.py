@@ -21,6 +21,7 @@ from fscil.benchmark import Benchmark, Session
 from fscil.datasets import folder as folders
 from fscil.datasets.folder import FolderOptions
 from fscil.engine import Engine
+from fscil.errors import UserError
 from fscil.methods import Method, encoder_cache
 from fscil.methods.method import Context
 
@@ -242,6 +243,17 @@ def test_a_lock_that_cannot_be_taken_costs_the_cache_and_not_the_run(learn: Lear
     assert not was_cached(second)
     assert equal(first, second)
     assert "no cache" in learn.said.getvalue()
+
+
+def test_a_home_that_nobody_has(learn: Learner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FSCIL_CACHE", "~nosuchuser/cache")
+    with pytest.raises(UserError, match="FSCIL_CACHE=~nosuchuser/cache names nobody's home"):
+        learn()
+    monkeypatch.delenv("FSCIL_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", "~nosuchuser")
+    assert not was_cached(learn())
+    assert not list(tmp_path.iterdir())
 
 
 def damaged(path: Path, damage: str) -> None:

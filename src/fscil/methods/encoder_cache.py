@@ -26,15 +26,17 @@ from fscil.images import contents
 from fscil.methods.method import Context
 
 
-def cache_folder() -> Path:
-    """FSCIL_CACHE, or the user's cache folder. FSCIL_CACHE=off turns the cache off."""
-    if chosen := os.environ.get("FSCIL_CACHE"):
-        return Path(chosen)
-    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "fscil"
-
-
-def is_off() -> bool:
-    return str(cache_folder()).casefold() == "off"
+def cache_folder() -> Path | None:
+    """FSCIL_CACHE, or the user's cache folder. None if FSCIL_CACHE=off turns the cache off, or nobody has a home."""
+    chosen = os.environ.get("FSCIL_CACHE") or os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    if chosen.casefold() == "off":
+        return None
+    folder = Path(os.path.expanduser(chosen))
+    if folder.parts[0].startswith("~"):
+        if os.environ.get("FSCIL_CACHE"):
+            raise UserError(f"FSCIL_CACHE={chosen} names nobody's home; give the folder's full path, or off")
+        return None
+    return folder if os.environ.get("FSCIL_CACHE") else folder / "fscil"
 
 
 def key(facts: Mapping[str, Any], session_digest: str, context: Context, name: str) -> str:
@@ -115,13 +117,16 @@ class NoEntry(Entry):
 def entry(facts: Mapping[str, Any], session: Session, context: Context, name: str) -> Iterator[Entry]:
     """The cache entry for this encoder, locked: of several runs that need it, only one trains it."""
     # the session is identified by its pixels or files, to the last byte: two of them must never be confused
-    known = not is_off() and facts.get("code", "") is not None
-    own = "off" if not known else key(facts, digest(contents(session.images), session.labels), context, name)
-    path = cache_folder() / "encoders" / f"{own}.safetensors"
+    folder = cache_folder()
+    if folder is None or facts.get("code", "") is None:
+        yield NoEntry(Path(), context.engine, name)
+        return
+    own = key(facts, digest(contents(session.images), session.labels), context, name)
+    path = folder / "encoders" / f"{own}.safetensors"
     lock = FileLock(path.with_suffix(".lock"))
     answer, seconds = "wait", 0.0
     while answer == "wait":  # rank 0 answers regularly, so that the other ranks do not time out
-        answer = distributed.broadcast(partial(take, lock, context.engine, seconds)) if known else "no"
+        answer = distributed.broadcast(partial(take, lock, context.engine, seconds))
         seconds = 60 if distributed.is_single_process() else min(60, distributed.timeout().total_seconds() / 2)
     if answer == "no":
         yield NoEntry(path, context.engine, name)
