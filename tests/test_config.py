@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import tomllib
 from itertools import product
 from pathlib import Path
@@ -191,7 +194,7 @@ def test_hash_tells_configurations_apart_and_seeds_together() -> None:
         ('method = "limit"\n', 'method = "finetune"\n', "unknown method 'finetune': known are limit"),
         ('method = "limit"\n', "method = 3\n", "not a run's configuration"),
         ("\nepochs = 4", '\nepochs = "many"', "epochs=many is not an int"),
-        ("\nepochs = 4", "\nepochs = 2020-02-02", "epochs=2020-02-02 is not an int"),
+        ("\nepochs = 4", "\nepochs = 2020-02-02", "epochs = 2020-02-02, which no setting can be"),
         ("\nepochs = 4", "\nepoch = 4", "unknown setting 'epoch'"),
         ("\nepochs = 4", "\ntrials = 4", "[settings]: unknown setting 'trials'"),
         (
@@ -236,3 +239,13 @@ def test_overrides_go_to_the_methods_that_know_them() -> None:
         check_overrides(["limit", "finetune"], "digits", ["meta_stepz=3"])
     with pytest.raises(UserError, match="write key=value"):
         check_overrides(["limit"], "digits", ["epochs"])
+
+
+def test_a_configuration_is_utf_8_whatever_the_locale(tmp_path: Path) -> None:
+    config = resolve("limit", "folder", ["path=Käfer"])
+    (tmp_path / "config.toml").write_bytes(to_toml(config).encode())
+    code = "import sys, pathlib, fscil.config as c; print(c.read_config(pathlib.Path(sys.argv[1])).hash)"
+    locale = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    command = [sys.executable, "-c", code, str(tmp_path / "config.toml")]
+    found = subprocess.run(command, env={**os.environ, **locale}, capture_output=True, check=True)
+    assert found.stdout.decode().strip() == config.hash

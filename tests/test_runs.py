@@ -210,7 +210,7 @@ def test_a_shot_seed_that_numpy_cannot_take_is_refused(start: Start) -> None:
 def test_a_diverging_run_says_what_to_do(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FSCIL_CACHE", "off")
     with pytest.raises(UserError, match=r"pretrain diverged.*lower the learning rate"):
-        start("decoupled-cosine", "lr=1e30", "epochs=3")
+        start("decoupled-cosine", "lr=1000", "weight_decay=1000", "batch=4")
 
 
 def test_the_configuration_is_complete(tiny_dataset: str) -> None:

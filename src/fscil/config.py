@@ -15,11 +15,14 @@ from typing import Any
 from fscil import calibrators, datasets, encoders, methods, recipes
 from fscil.config_layers import RunSettings, dataset_defaults, known_settings, presets, read_preset
 from fscil.errors import UserError
-from fscil.naming import choose
+from fscil.files import read_regular
+from fscil.naming import choose, quotable
 from fscil.settings import make, parse
 
 __all__ = ["Config", "check_overrides", "config_hash", "overrides_of", "presets", "read_config", "resolve", "to_toml"]
 SECTIONS = ("settings", "options", "run")
+LAST_SEED = 2**63 - 1
+LARGEST_FILE = 2**20  # bytes of a config.toml; ours have about 2,000
 AGAIN = "another version of fscil had it here; start the run again"
 
 
@@ -75,8 +78,8 @@ def resolve(preset: str, benchmark: str, overrides: Sequence[str] = (), seed: in
     """The method's defaults, then the recipe, the dataset's defaults, the preset, what was typed; later ones win."""
     method, text = read_preset(preset)
     dataset = datasets.get(benchmark)
-    if type(seed) is not int or seed < 0:
-        raise UserError(f"seed={seed} is not a non-negative whole number")
+    if type(seed) is not int or not 0 <= seed <= LAST_SEED:
+        raise UserError(f"seed={quotable(seed)} is not a whole number from 0 to {LAST_SEED}")
     known = known_settings(method, benchmark)
     typed = dict(split_override(override) for override in overrides)
     for key in typed:
@@ -149,7 +152,7 @@ def check_overrides(names: Sequence[str], benchmark: str, overrides: Sequence[st
 def split_override(override: str) -> tuple[str, str]:
     key, equals, value = override.partition("=")
     if not equals or not key:
-        raise UserError(f"{override!r} is not a setting; write key=value, for instance epochs=10")
+        raise UserError(f"'{quotable(override)}' is not a setting; write key=value, for instance epochs=10")
     return key.strip().replace("-", "_"), value.strip()
 
 
@@ -189,18 +192,24 @@ def toml_value(value: Any) -> str:
 def read_config(path: Path) -> Config:
     """A run folder's config.toml, checked like anything a person may have edited."""
     try:
-        text: Mapping[str, Any] = tomllib.loads(path.read_text())
+        text: Mapping[str, Any] = tomllib.loads(read_regular(path, LARGEST_FILE).decode())
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}; name a run folder, as made by `fscil run`") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is not valid TOML ({error}); start the run again") from error
+    except (ValueError, RecursionError) as error:  # also of a whole number with thousands of digits
+        raise UserError(f"{path} is not valid TOML ({quotable(error)}); start the run again") from error
     names = [each.name for each in dataclasses.fields(Config) if each.compare]
     if missing := [name for name in names if name not in text]:
         raise UserError(f"{path} lacks {', '.join(missing)}; start the run again")
     kinds = {"seed": int, **dict.fromkeys(SECTIONS, dict)}
     if not all(isinstance(text[name], kinds.get(name, str)) for name in names):
         raise UserError(f"{path} is not a run's configuration; start the run again")
-    given = [f"{key}={value}" for section in SECTIONS for key, value in text[section].items()]
+    values = [(key, value) for section in SECTIONS for key, value in text[section].items()]
+    for key, value in values:
+        if not isinstance(value, str | int | float) or (isinstance(value, int) and abs(value) >= 2**63):
+            raise UserError(
+                f"{path} has {quotable(key)} = {quotable(value)}, which no setting can be; start the run again"
+            )
+    given = [f"{key}={value}" for key, value in values]
     checked = resolve(text["preset"], text["benchmark"], given, text["seed"])
     choose(text["method"], [checked.method], "method", where=str(path))
     parsed: dict[str, Any] = {}

@@ -30,16 +30,23 @@ class RunSettings:
         choices=("none", "classes"),
     )
     base_margin: float = setting(
-        0.0, "subtracted from base classes' logits in favour of new classes, with any method", origin="the paper's"
+        0.0,
+        "subtracted from base classes' logits in favour of new classes, with any method",
+        origin="the paper's",
+        least=-1e6,
+        most=1e6,
     )
     trials: int = setting(
-        0, "repeat the few-shot sessions with shots drawn by seeds 1..E (the paper's other protocol has 30)", least=0
+        0,
+        "repeat the few-shot sessions with shots drawn by seeds 1..E (the paper's other protocol has 30)",
+        least=0,
+        most=10_000,
     )
     precision: str = setting(
         "auto", "of gradient steps; auto: bfloat16 on a GPU, float32 on a CPU", choices=("auto", "float32")
     )
     segment_mib: int = setting(
-        512, "MiB of augmented images on the device at once; longer epochs are prepared in parts", least=1
+        512, "MiB of augmented images on the device at once; longer epochs are prepared in parts", least=1, most=2**20
     )
 
 

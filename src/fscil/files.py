@@ -48,10 +48,11 @@ def read_regular(path: Path, most: int) -> bytes:
     except ValueError as error:  # a null character in the name
         raise OSError(errno.EINVAL, str(error), str(path)) from error
     with open(handle, "rb") as file:
-        check_status(os.fstat(handle), path, most)
-        data = file.read(most + 1)
-    if len(data) > most:  # it has grown
-        raise OSError(errno.EFBIG, f"larger than {most} bytes", str(path))
+        status = os.fstat(handle)
+        check_status(status, path, most)
+        data = file.read(status.st_size + 1)  # Python would set aside memory for `most`
+    if len(data) > status.st_size:
+        raise OSError(errno.EBUSY, "it grew while it was read", str(path))
     return data
 
 

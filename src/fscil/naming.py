@@ -8,6 +8,19 @@ from difflib import get_close_matches
 from fscil.errors import UserError
 
 FEW = 8  # this many names still fit on a readable line
+LONGEST = 80  # characters of a value that a message quotes
+
+
+def quotable(value: object) -> str:
+    """A value as a message can quote it: on one line, and not too long."""
+    try:
+        text = str(value)
+    except ValueError:  # Python refuses to spell out whole numbers of more than 4,300 digits
+        return "a number of thousands of digits"
+    except RecursionError:
+        return "a deeply nested value"
+    text = "".join(char if char.isprintable() else repr(char)[1:-1] for char in text[: LONGEST + 1])
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
 
 
 def choose(name: str, known: Iterable[str], what: str, *, where: str = "", see: str = "") -> str:
@@ -25,4 +38,4 @@ def choose(name: str, known: Iterable[str], what: str, *, where: str = "", see: 
         hints.append(f"known are {', '.join(names)}")
     elif not near:
         hints.append(see or f"none of the {len(names)} known names is like it")
-    raise UserError(f"{where}{': ' if where else ''}unknown {what} {name!r}: {' '.join(hints)}")
+    raise UserError(f"{where}{': ' if where else ''}unknown {what} '{quotable(name)}': {' '.join(hints)}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import shlex
 import statistics
@@ -14,8 +15,9 @@ from pathlib import Path
 from typing import Any, NoReturn, TypedDict
 
 from fscil.errors import UserError
-from fscil.files import write_atomically
+from fscil.files import read_regular, write_atomically
 from fscil.metrics import Headline, PerClass
+from fscil.naming import quotable
 from fscil.result_checks import malformed
 from fscil.tables import markdown_table, session_table
 
@@ -35,6 +37,7 @@ __all__ = [
 
 # of result.json; version 1 had no `version`, `changed`, `memory` and `title`, version 2 nothing about margins
 VERSION = 3
+LARGEST_FILE = 2**28  # bytes, almost all of them the confusion matrix: enough for 9,000 classes
 
 
 class StageTime(TypedDict):
@@ -119,19 +122,21 @@ def write_result(result: Result, path: Path) -> None:
 def read_result(path: Path) -> Result:
     """Read a result.json, or the one inside a run folder. A file of an earlier version is converted."""
     path = Path(path)
-    if path.is_dir():
+    if os.path.isdir(path):  # unlike Path.is_dir, it never raises
         path = path / "result.json"
     try:
-        values = json.loads(path.read_bytes(), parse_constant=no_such_number)
+        values = json.loads(read_regular(path, LARGEST_FILE), parse_constant=no_such_number)
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}; name a run folder or its result.json") from error
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{path} is not valid JSON ({error}); run it again to get a complete file") from error
+        raise UserError(f"{path} is not valid JSON ({quotable(error)}); run it again to get a complete file") from error
     if not isinstance(values, dict):
         raise UserError(f"{path} does not hold a result; name a run folder or its result.json")
     version = values.pop("version", 1)
-    if version not in range(1, VERSION + 1):
-        raise UserError(f"{path} has version {version}, but this fscil reads up to version {VERSION}; update fscil")
+    if type(version) is not int or not 1 <= version <= VERSION:
+        raise UserError(
+            f"{path} has version {quotable(version)}, but this fscil reads up to version {VERSION}; update fscil"
+        )
     if version == 1 and isinstance(values.get("command"), str):
         values["changed"] = settings_typed_in(values["command"])
     if version < 3 and isinstance(values.get("trials"), list):

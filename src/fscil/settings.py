@@ -10,9 +10,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from fscil.errors import UserError
-from fscil.naming import choose
+from fscil.naming import choose, quotable
 
 BOOLEANS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+LONGEST_TEXT = 4096  # characters; no path can be longer
+LARGEST_WHOLE = 2**53  # up to here 1e3 and 1000 are the same number
 
 
 def setting(
@@ -39,15 +41,31 @@ def parse(field: dataclasses.Field[Any], hint: Any, value: Any) -> Any:
     except (LookupError, TypeError, ValueError, OverflowError) as error:
         name = getattr(hint, "__name__", str(hint))
         article = "an" if name[0] in "aeiou" else "a"
-        raise UserError(f"{field.name}={value} is not {article} {name}") from error
+        raise UserError(f"{field.name}={quotable(value)} is not {article} {name}") from error
     if choices := field.metadata.get("choices"):
         choose(parsed, choices, f"value for {field.name}")
+    if isinstance(parsed, str):
+        check_text(field.name, parsed)
+        return parsed
     least, most = field.metadata.get("least"), field.metadata.get("most")
+    if type(parsed) is int:
+        least = -LARGEST_WHOLE if least is None else least
+        most = LARGEST_WHOLE if most is None else most
     if least is not None and parsed < least:
-        raise UserError(f"{field.name}={value} is too small: it must be at least {least:g}")
+        raise UserError(f"{field.name}={quotable(value)} is too small: it must be at least {least:g}")
     if most is not None and parsed > most:
-        raise UserError(f"{field.name}={value} is too large: it must be at most {most:g}")
+        raise UserError(f"{field.name}={quotable(value)} is too large: it must be at most {most:g}")
     return parsed
+
+
+def check_text(name: str, text: str) -> None:
+    """Refuse what neither config.toml nor the name of a file can hold."""
+    if len(text) > LONGEST_TEXT:
+        raise UserError(f"{name}={quotable(text)} is too long: it may have {LONGEST_TEXT} characters")
+    if "\0" in text:
+        raise UserError(f"{name}={quotable(text)} has a null character; leave it out")
+    if any("\ud800" <= char <= "\udfff" for char in text):
+        raise UserError(f"{name}={quotable(text)} is not UTF-8; rename the file, or give a link to it another name")
 
 
 def _convert(hint: Any, value: Any) -> Any:
@@ -57,8 +75,10 @@ def _convert(hint: Any, value: Any) -> Any:
         raise TypeError(value)
     if hint is int:
         return _to_int(value)
-    if hint is float and not math.isfinite(float(value)):
-        raise ValueError(value)
+    if not isinstance(value, str | int | float):  # a list or a date of a TOML file
+        raise TypeError(value)
+    if hint is float:
+        return _to_float(value)
     if isinstance(hint, types.UnionType):  # int | str: a number, or a list of them such as "5,3,2"
         return int(value) if str(value).isdecimal() else str(value)
     return hint(value)
@@ -70,6 +90,13 @@ def _to_int(value: Any) -> int:
     if not number.is_integer():
         raise ValueError(value)
     return int(number)
+
+
+def _to_float(value: Any) -> float:
+    number = float(value) + 0.0  # never -0.0, which equals 0.0 but is spelt differently
+    if not math.isfinite(number):
+        raise ValueError(value)
+    return number
 
 
 def fields_of(cls: type) -> dict[str, tuple[dataclasses.Field[Any], Any]]:

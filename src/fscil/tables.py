@@ -88,7 +88,8 @@ def table_lines(results: Sequence[Result]) -> list[Line]:
                 for z, area in at_zero
                 if z
             ]
-            lines.append(Line("margin zero", "margin 0", "", *mean_and_deviation(rows)))
+            if rows:
+                lines.append(Line("margin zero", "margin 0", "", *mean_and_deviation(rows)))
         draws = [trial for result in group for trial in result.trials]
         if len(draws) > 1:
             rows = [line_values(t["accuracy"], None, None, t["harmonic_mean"], t["area"], names) for t in draws]
@@ -195,7 +196,7 @@ def blocks(names: Sequence[str], lines: Sequence[Line]) -> list[range]:
     if sum(widths) <= room:
         return [range(len(names))]
     sessions = session_count(names)
-    count = -(-sessions // (room // max(widths[:sessions])))
+    count = -(-sessions // max(1, room // max(widths[:sessions])))
     edges = [round(i * sessions / count) for i in range(count + 1)]
     return [*map(range, edges, edges[1:]), range(sessions, len(names))]
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fscil.benchmark import Benchmark
 from fscil.calibrators import Cosine
-from fscil.errors import UserError
+from fscil.errors import CannotLearn, UserError
 from fscil.methods import Method
 from fscil.methods.prototypes import whitening
 
@@ -116,3 +116,16 @@ def test_without_whitening_embeddings_are_what_they_were(
     features = method.model.encoder.embed(benchmark.test_images)
     assert torch.equal(method.embed(benchmark.test_images), features)
     assert torch.equal(method.logits(benchmark.test_images), Cosine(64, scale=16)(method.model.rows, features))
+
+
+@pytest.mark.parametrize("size", [1e30, 1e-42])
+def test_embeddings_beyond_all_measure_are_refused(size: float) -> None:
+    with pytest.raises(CannotLearn, match="too large or too small to be whitened"):
+        whitening(size * torch.randn(32, 8), torch.arange(4).repeat_interleave(8), shrinkage=1.0)
+
+
+def test_too_little_shrinkage_is_refused() -> None:
+    """Features that never fire have no variance to divide by."""
+    embeddings = torch.randn(32, 8) * (torch.arange(8) > 3)
+    with pytest.raises(CannotLearn, match="variance of about 0; raise it"):
+        whitening(embeddings, torch.arange(4).repeat_interleave(8), shrinkage=1e-300)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fscil.benchmark import Benchmark, checksum, draw_shots, split
 from fscil.datasets import safe_pickle
-from fscil.datasets.registry import TRIAL, Dataset
+from fscil.datasets.registry import LAST_TRIAL, TRIAL, Dataset
 from fscil.errors import UserError
 from fscil.settings import setting
 
@@ -49,7 +49,7 @@ HOW_TO_GET = (
 
 @dataclass(frozen=True)
 class Cifar100Options:
-    trial: int = setting(1, TRIAL)
+    trial: int = setting(1, TRIAL, least=0, most=LAST_TRIAL)
 
 
 def load(options: Cifar100Options, root: Path | None) -> Benchmark:

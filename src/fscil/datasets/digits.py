@@ -9,7 +9,7 @@ import torch
 from torch.nn.functional import interpolate
 
 from fscil.benchmark import Benchmark, split
-from fscil.datasets.registry import TRIAL, Dataset
+from fscil.datasets.registry import LAST_TRIAL, TRIAL, Dataset
 from fscil.errors import UserError
 from fscil.settings import setting
 
@@ -19,7 +19,7 @@ BASE_CLASSES, WAYS, SHOTS = 4, [2, 2, 2], [5, 5, 5]
 
 @dataclass(frozen=True)
 class DigitsOptions:
-    trial: int = setting(1, TRIAL)
+    trial: int = setting(1, TRIAL, least=0, most=LAST_TRIAL)
 
 
 def load(options: DigitsOptions, root: Path | None = None) -> Benchmark:

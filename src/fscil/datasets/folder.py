@@ -15,10 +15,11 @@ import torch
 from fscil.benchmark import Benchmark, split
 from fscil.datasets.decode import STREAM, read_files
 from fscil.datasets.folder_index import LAYOUT, MOST_BYTES, Item, read_items
-from fscil.datasets.registry import TRIAL, Dataset
+from fscil.datasets.registry import LAST_TRIAL, TRIAL, Dataset
 from fscil.errors import UserError
 from fscil.files import expand_user, file_name_bytes, is_unicode, read_regular
 from fscil.images import subset
+from fscil.naming import quotable
 from fscil.settings import setting
 
 BASE_SHARE = 0.6
@@ -27,15 +28,24 @@ BASE_SHARE = 0.6
 @dataclass(frozen=True)
 class FolderOptions:
     path: str = setting("", "a tree of class/image, or a CSV manifest; required")
-    base_classes: int = setting(0, "the first classes, with all their images; 0: 60 % of the classes")
+    base_classes: int = setting(
+        0, "the first classes, with all their images; 0: 60 % of the classes", least=0, most=1_000_000
+    )
     way: int | str = setting(5, "classes per session; 5,3,2 for sessions that differ")
     shot: int | str = setting(5, "images per class; 5,3,2 likewise")
     order: str = setting("name", "of the classes: name, random, or a text file with one class per line")
-    order_seed: int = setting(1, "of order=random")
-    test_share: float = setting(0.2, "share of every class's images held out for testing, unless a manifest says which")
-    size: int = setting(84, "pixels per side of the stored images (see input_size); below 64 the encoder is resnet20")
+    order_seed: int = setting(1, "of order=random", least=0, most=LAST_TRIAL)
+    test_share: float = setting(
+        0.2, "share of every class's images held out for testing, unless a manifest says which", least=0, most=1
+    )
+    size: int = setting(
+        84,
+        "pixels per side of the stored images (see input_size); below 64 the encoder is resnet20",
+        least=8,
+        most=1024,
+    )
     stream: str = setting("auto", STREAM, choices=("auto", "always", "never"))
-    trial: int = setting(1, TRIAL)
+    trial: int = setting(1, TRIAL, least=0, most=LAST_TRIAL)
 
 
 def load(options: FolderOptions, root: Path | None = None) -> Benchmark:
@@ -109,14 +119,14 @@ def protocol(classes: int, base_classes: int, way: int | str, shot: int | str) -
         ways = [min(ways[0], rest - first) for first in range(0, rest, ways[0])]
     if sum(ways) > rest:
         raise UserError(
-            f"folder: {base} base classes and way={way} need {base + sum(ways)} classes, but there are {classes}; "
-            "lower base_classes or way"
+            f"folder: {base} base classes and way={quotable(way)} need {base + sum(ways)} classes, but there are "
+            f"{classes}; lower base_classes or way"
         )
     shots = _numbers("shot", shot)
     shots = shots * len(ways) if len(shots) == 1 else shots
     if len(shots) != len(ways):
         raise UserError(
-            f"folder: shot={shot} is for {len(shots)} sessions, but there are {len(ways)}; give one for all"
+            f"folder: shot={quotable(shot)} is for {len(shots)} sessions, but there are {len(ways)}; give one for all"
         )
     return base, ways, shots
 
@@ -192,7 +202,7 @@ def _check_options(options: FolderOptions) -> None:
 def _numbers(option: str, value: int | str) -> list[int]:
     parts = str(value).split(",")
     if not all(part.strip().isdecimal() and int(part) > 0 for part in parts):
-        raise UserError(f"folder: {option}={value} must be a positive number, or several such as 5,3,2")
+        raise UserError(f"folder: {option}={quotable(value)} must be a positive number, or several such as 5,3,2")
     return [int(part) for part in parts]
 
 

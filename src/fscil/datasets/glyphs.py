@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fscil.benchmark import Benchmark, split
 from fscil.datasets import glyph_images
-from fscil.datasets.registry import TRIAL, Dataset
+from fscil.datasets.registry import LAST_TRIAL, TRIAL, Dataset
 from fscil.errors import UserError
 from fscil.settings import setting
 
@@ -33,9 +33,11 @@ IMAGE_SEED = 100_000
 
 @dataclass(frozen=True)
 class GlyphsOptions:
-    trial: int = setting(1, TRIAL)
-    images_per_class: int = setting(100, "for training; fewer are faster to draw and learn, but less accurate")
-    test_images_per_class: int = setting(50, "5000 test images in all")
+    trial: int = setting(1, TRIAL, least=0, most=LAST_TRIAL)
+    images_per_class: int = setting(
+        100, "for training; fewer are faster to draw and learn, but less accurate", least=SHOT, most=10_000
+    )
+    test_images_per_class: int = setting(50, "5000 test images in all", least=1, most=10_000)
 
 
 def classes() -> list[tuple[str, str]]:

@@ -13,6 +13,7 @@ from fscil.errors import UserError
 from fscil.files import expand_user
 
 TRIAL = "the seed of the shots; 1 is the standard draw"
+LAST_TRIAL = 2**32 - 1  # what seeds NumPy
 
 
 def _nothing_more(options: Any) -> Mapping[str, object]:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from fscil.errors import UserError
-from fscil.files import write_atomically
+from fscil.files import check_regular, read_regular, write_atomically
+
+LARGEST_FILE = 2**31  # bytes; the longest training that is allowed writes less
+REMEDY = "remove it, since only the numbers in it are lost, and use --resume"
 
 
 class MetricsLog:
@@ -19,29 +23,37 @@ class MetricsLog:
         if self.path is None:
             return
         try:
-            with self.path.open("a") as file:
+            if os.path.lexists(self.path):
+                check_regular(self.path)
+            with self.path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(line) + "\n")
         except OSError as error:
             raise UserError(f"cannot write {self.path}: {error.strerror}; free some space and use --resume") from error
 
     def rewind(self, stage: str, segments: int) -> None:
         """Drop what a killed run wrote after its last checkpoint, since that will be repeated."""
-        self.drop(lambda line: line.get("stage") == stage and line.get("segment", 0) > segments)
+        self.drop(lambda line: line["stage"] == stage and line["segment"] > segments)
 
     def drop(self, unwanted: Callable[[dict[str, Any]], bool]) -> None:
-        """Drop the lines that match, and one that was cut off when the run was killed."""
-        if self.path is None or not self.path.exists():
+        """Drop the lines that match, and those that are not ours, such as one that was cut off by a kill."""
+        if self.path is None or not os.path.lexists(self.path):
             return
-        before = self.path.read_text()
-        kept = [line for line in before.splitlines() if _is_whole(line) and not unwanted(json.loads(line))]
-        after = "".join(f"{line}\n" for line in kept)
+        try:
+            before = read_regular(self.path, LARGEST_FILE)
+        except OSError as error:
+            raise UserError(f"cannot read {self.path}: {error.strerror}; {REMEDY}") from error
+        lines = ((text, parse_line(text)) for text in before.split(b"\n"))
+        after = b"".join(text + b"\n" for text, line in lines if line is not None and not unwanted(line))
         if after != before:
-            write_atomically(self.path, after.encode())
+            write_atomically(self.path, after)
 
 
-def _is_whole(text: str) -> bool:
+def parse_line(text: bytes) -> dict[str, Any] | None:
+    """A line that says at least its stage and its segment; None for anything else."""
     try:
-        json.loads(text)
-    except ValueError:
-        return False
-    return True
+        line = json.loads(text.decode())
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(line, dict) or not isinstance(line.get("scope", ""), str):
+        return None
+    return line if isinstance(line.get("stage"), str) and type(line.get("segment")) is int else None

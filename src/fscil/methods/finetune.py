@@ -17,16 +17,18 @@ from fscil.engine import seed_for
 from fscil.engine.schedule import decay_at
 from fscil.engine.stage import ParameterGroup
 from fscil.methods.method import Method
-from fscil.methods.pretrain import COSINE, PretrainSettings, build_augmentation, pretrain
-from fscil.methods.training import Batches, train
+from fscil.methods.pretrain import COSINE, HIGHEST_RATE, PretrainSettings, build_augmentation, pretrain
+from fscil.methods.training import MOST_STEPS, Batches, train
 from fscil.settings import setting
 
 
 @dataclass(frozen=True)
 class FinetuneSettings(PretrainSettings):
-    session_epochs: int = setting(70, "TOPIC's number for CIFAR100; all shots of a session are one batch", least=1)
-    session_lr: float = setting(0.1, "TOPIC's", least=0)
-    session_decay_epoch: int = setting(60, "TOPIC's: the learning rate falls to a tenth", least=0)
+    session_epochs: int = setting(
+        70, "TOPIC's number for CIFAR100; all shots of a session are one batch", least=1, most=MOST_STEPS
+    )
+    session_lr: float = setting(0.1, "TOPIC's", least=0, most=HIGHEST_RATE)
+    session_decay_epoch: int = setting(60, "TOPIC's: the learning rate falls to a tenth", least=0, most=MOST_STEPS)
 
 
 class Finetune(Method):

@@ -29,9 +29,9 @@ from fscil.episodes import (
 )
 from fscil.errors import CannotLearn, UserError
 from fscil.methods.calibration_check import choose_calibrator
-from fscil.methods.pretrain import PretrainSettings, build_augmentation, pretrain
+from fscil.methods.pretrain import HIGHEST_RATE, PretrainSettings, build_augmentation, pretrain
 from fscil.methods.prototypes import EmbeddingSettings, PrototypeMethod
-from fscil.methods.training import Iterations, Loss, augmented, check_batch, items_of, train
+from fscil.methods.training import MOST_STEPS, Iterations, Loss, augmented, check_batch, items_of, train
 from fscil.settings import setting
 
 UNTRAINED = ("cosine", "paired")  # calibrators without parameters: no meta-training
@@ -58,10 +58,12 @@ class LimitSettings(EmbeddingSettings, PretrainSettings):
         "by a prototype)",
         choices=("fake", "plain"),
     )
-    fake_phases: int = setting(2, "C, phases of a fake task", origin="the paper's", least=1)
-    fake_way: int = setting(5, "N^, new classes per phase, as in the paper's study of phases", least=1)
-    fake_shot: int = setting(5, "K^, supports of a new class, as in the paper's study of phases", least=1)
-    fake_queries: int = setting(2, "K', queries of every class seen; the paper says it can be large", least=1)
+    fake_phases: int = setting(2, "C, phases of a fake task", origin="the paper's", least=1, most=10_000)
+    fake_way: int = setting(5, "N^, new classes per phase, as in the paper's study of phases", least=1, most=10_000)
+    fake_shot: int = setting(5, "K^, supports of a new class, as in the paper's study of phases", least=1, most=10_000)
+    fake_queries: int = setting(
+        2, "K', queries of every class seen; the paper says it can be large", least=1, most=10_000
+    )
     fake_classes: str = setting(
         "base",
         "fake new classes are base classes (the paper), blends of two, beside which all base rows stay, or base "
@@ -85,21 +87,37 @@ class LimitSettings(EmbeddingSettings, PretrainSettings):
         0.25,
         "of inner products, 1 in the paper; a quarter of them start at pre-training's 16 cosines if d = 64",
         least=0,
+        most=1e6,
     )
-    trust: float = setting(1.0, "of calibrator=paired in trained rows, when it chooses among base classes", least=0)
-    common: float = setting(0.0, "share of the rows' mean that calibrator=paired takes from a query", least=0)
+    trust: float = setting(
+        1.0, "of calibrator=paired in trained rows, when it chooses among base classes", least=0, most=1e6
+    )
+    common: float = setting(0.0, "share of the rows' mean that calibrator=paired takes from a query", least=0, most=1e6)
     dropout: float = setting(0.5, "in the transformer", origin="the paper's", least=0, most=1)
-    meta_steps: int = setting(5000, "iterations of meta-training; the paper does not say", least=1)
+    meta_steps: int = setting(5000, "iterations of meta-training; the paper does not say", least=1, most=MOST_STEPS)
     meta_batch_steps: int = setting(
-        50, "iterations whose fake tasks are sampled and augmented together; fewer if segment_mib demands it", least=1
+        50,
+        "iterations whose fake tasks are sampled and augmented together; fewer if segment_mib demands it",
+        least=1,
+        most=MOST_STEPS,
     )
     encoder_lr: float = setting(
-        2e-4, "learning rate of the encoder; 0 fixes it, as whitened embeddings need", origin="the paper's", least=0
+        2e-4,
+        "learning rate of the encoder; 0 fixes it, as whitened embeddings need",
+        origin="the paper's",
+        least=0,
+        most=HIGHEST_RATE,
     )
-    rows_lr: float = setting(2e-4, "learning rate of the rows", origin="the paper's", least=0)
-    calibrator_lr: float = setting(2e-4, "learning rate of the calibrator", origin="the paper's", least=0)
+    rows_lr: float = setting(2e-4, "learning rate of the rows", origin="the paper's", least=0, most=HIGHEST_RATE)
+    calibrator_lr: float = setting(
+        2e-4, "learning rate of the calibrator", origin="the paper's", least=0, most=HIGHEST_RATE
+    )
     halve_every: int = setting(
-        1000, "iterations after which all learning rates are halved; 0: never", origin="the paper's", least=0
+        1000,
+        "iterations after which all learning rates are halved; 0: never",
+        origin="the paper's",
+        least=0,
+        most=MOST_STEPS,
     )
 
     @property
@@ -204,15 +222,17 @@ class Limit(PrototypeMethod):
         augmentation = build_augmentation(self.settings, self.settings.augmentation, self.model)
         tasks: ImageTasks | EmbeddingTasks
         if self.settings.encoder_lr > 0:
-            tasks, images = ImageTasks(session, shape, augmentation), images_of_step(shape, base)
+            tasks = ImageTasks(session, shape, augmentation)
+            step_bytes = images_of_step(shape, base) * session.images.shape[1:].numel()
         else:
             seed = seed_for(engine.seed, "embeddings")
-            tasks, images = EmbeddingTasks(session, shape, augmentation, self.model.embed_here, seed), 0
+            tasks = EmbeddingTasks(session, shape, augmentation, self.model.embed_here, seed)
+            step_bytes = sum(sizes(shape, base)) * self.model.rows.shape[1] * 4  # of float32
 
         def draw(steps: int, segment: int) -> Batch:
             return tasks.sample(steps, seed_for(engine.seed, "meta-train", segment))
 
-        return Iterations(self.settings.meta_steps, self._at_once(session, images), sum(sizes(shape, base)), draw)
+        return Iterations(self.settings.meta_steps, self._at_once(step_bytes), sum(sizes(shape, base)), draw)
 
     def _plain_batches(self, session: Session) -> Iterations:
         """The ablation's "calibration" learns from ordinary base batches."""
@@ -226,11 +246,11 @@ class Limit(PrototypeMethod):
             return augmented(session, items_of(session, batch, seed, 0, steps), augmentation)
 
         step_images = min(batch, len(session.labels))
-        return Iterations(self.settings.meta_steps, self._at_once(session, batch), step_images, draw)
+        step_bytes = batch * session.images.shape[1:].numel()
+        return Iterations(self.settings.meta_steps, self._at_once(step_bytes), step_images, draw)
 
-    def _at_once(self, session: Session, images: int) -> int:
-        """How many iterations are prepared together, if each takes `images` images."""
-        step_bytes = images * session.images.shape[1:].numel()
+    def _at_once(self, step_bytes: int) -> int:
+        """How many iterations are prepared together."""
         most = self.settings.meta_batch_steps
         return steps_at_once(self.settings.meta_steps, step_bytes, self.engine.segment_bytes, most)
 

@@ -21,9 +21,11 @@ from fscil.engine.schedule import cosine
 from fscil.engine.stage import Batch, ParameterGroup
 from fscil.methods import encoder_cache
 from fscil.methods.method import Context
-from fscil.methods.training import SGD, Batches, check_batch, steps_of_epoch, train
+from fscil.methods.training import MOST_STEPS, SGD, Batches, check_batch, check_steps, steps_of_epoch, train
 from fscil.model import Model, ModelSpec
 from fscil.settings import setting
+
+HIGHEST_RATE = 1000  # a learning rate beyond this cannot be meant
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,9 @@ class PretrainSettings:
         "resnet20", "the network that embeds images; `fscil encoders` lists them", origin="the field's for CIFAR100"
     )
     weights: str = setting("none", "what the encoder starts from: none, imagenet, or a file of weights")
-    input_size: int = setting(0, "pixels per side that the encoder sees; 0: what suits dataset and encoder", least=0)
+    input_size: int = setting(
+        0, "pixels per side that the encoder sees; 0: what suits dataset and encoder", least=0, most=4096
+    )
     augmentation: str = setting(
         "autoaug",
         "of pre-training; autoaug and basic are the paper's AutoAug and BasicAug",
@@ -46,16 +50,28 @@ class PretrainSettings:
     )
     flip: bool = setting(True, "mirror images at random; off if left and right matter, as in writing")
     policy: str = setting("cifar10", "AutoAugment's policy", choices=("cifar10", "imagenet"))
-    cutout: int = setting(0, "side of the square that autoaug blanks out, in pixels", least=0)
-    epochs: int = setting(300, "passes over the base session; 0: set by steps", origin="the paper's", least=0)
-    steps: int = setting(0, "of the optimiser, if epochs is 0; rounded to whole epochs, at least one", least=0)
-    batch: int = setting(128, "images per step; smaller base sessions use all they have", origin="the paper's", least=1)
-    lr: float = setting(0.1, "highest learning rate, from which it decays to 0", origin="the paper's", least=0)
-    momentum: float = setting(0.9, "of SGD", origin="the paper's", least=0)
+    cutout: int = setting(0, "side of the square that autoaug blanks out, in pixels", least=0, most=4096)
+    epochs: int = setting(
+        300, "passes over the base session; 0: set by steps", origin="the paper's", least=0, most=MOST_STEPS
+    )
+    steps: int = setting(
+        0, "of the optimiser, if epochs is 0; rounded to whole epochs, at least one", least=0, most=MOST_STEPS
+    )
+    batch: int = setting(
+        128, "images per step; smaller base sessions use all they have", origin="the paper's", least=1, most=1_000_000
+    )
+    lr: float = setting(
+        0.1, "highest learning rate, from which it decays to 0", origin="the paper's", least=0, most=HIGHEST_RATE
+    )
+    momentum: float = setting(0.9, "of SGD", origin="the paper's", least=0, most=1)
     nesterov: bool = setting(True, "Nesterov's momentum", origin="the released code's; the paper does not say")
-    weight_decay: float = setting(5e-4, "of SGD", origin="the released code's; the paper does not say", least=0)
-    warmup: int = setting(0, "epochs of linear warm-up; short trainings need it to start at all", least=0)
-    scale: float = setting(16.0, "of cosine logits, in pre-training and wherever logits are cosines", least=0)
+    weight_decay: float = setting(
+        5e-4, "of SGD", origin="the released code's; the paper does not say", least=0, most=HIGHEST_RATE
+    )
+    warmup: int = setting(
+        0, "epochs of linear warm-up; short trainings need it to start at all", least=0, most=MOST_STEPS
+    )
+    scale: float = setting(16.0, "of cosine logits, in pre-training and wherever logits are cosines", least=0, most=1e6)
 
     def epochs_on(self, session: Session) -> int:
         return self.epochs or max(1, round(self.steps / steps_of_epoch(session, self.batch)))
@@ -101,6 +117,7 @@ def pretrain(
     extra rows or with the weights of an earlier session, training continues from it and is never cached.
     """
     check_batch(session, settings.batch)
+    check_steps(settings.epochs_on(session) * steps_of_epoch(session, settings.batch))
     model = start or new_model(session, settings, context)
     if start is not None:
         fit(model, session, settings, context, name, objective)

@@ -26,6 +26,8 @@ WHITEN = (
     "added; 0, as in the paper, leaves them as they are"
 )
 
+BEYOND_WHITENING = "embeddings are too large or too small to be whitened; set whiten=0, or lower power"
+
 
 @dataclass(frozen=True)
 class EmbeddingSettings:
@@ -34,10 +36,10 @@ class EmbeddingSettings:
         "of base classes: class means, comparable with prototypes, or the trained rows",
         choices=("means", "trained"),
     )
-    power: float = setting(1.0, POWER, least=0.01)
+    power: float = setting(1.0, POWER, least=0.01, most=10)
     mirror: bool = setting(False, MIRROR)
     shift: int = setting(0, SHIFT, least=0, most=32)
-    whiten: float = setting(0.0, WHITEN, least=0)
+    whiten: float = setting(0.0, WHITEN, least=0, most=1e6)
 
 
 class PrototypeMethod(Method):
@@ -58,11 +60,16 @@ class PrototypeMethod(Method):
         if kind == "trained" and settings.whiten == 0:
             return trained
         embeddings = model.embed(session.images)
+        if not embeddings.isfinite().all():
+            raise CannotLearn("embeddings of base images are not finite numbers; lower lr, weight_decay or power")
         if settings.whiten > 0:
-            model.whitening.copy_(whitening(embeddings, session.labels, settings.whiten))
-            embeddings = embeddings @ model.whitening
-            # a row is applied to embeddings, so it is multiplied by the inverse of their transformation
-            trained = torch.linalg.solve(model.whitening, trained.T).T
+            try:
+                model.whitening.copy_(whitening(embeddings, session.labels, settings.whiten))
+                embeddings = embeddings @ model.whitening
+                # a row is applied to embeddings, so it is multiplied by the inverse of their transformation
+                trained = torch.linalg.solve(model.whitening, trained.T).T
+            except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
+                raise CannotLearn(BEYOND_WHITENING) from error
         return class_means(embeddings, session.labels, session.classes) if kind == "means" else trained
 
     def learn_session(self, session: Session) -> None:
@@ -98,12 +105,17 @@ def whitening(embeddings: Tensor, labels: Tensor, shrinkage: float) -> Tensor:
     variances, directions = torch.linalg.eigh(S)
     if variances.mean() <= 0:
         raise CannotLearn("whiten needs base classes with two different images or more; set whiten=0")
+    if (variances + shrinkage * variances.mean()).min() < 1e-12 * variances.mean():  # of rounding, as where S is 0
+        raise CannotLearn(f"whiten={shrinkage:g} would divide by a variance of about 0; raise it, or set whiten=0")
     A = directions * (variances + shrinkage * variances.mean()).rsqrt() @ directions.T
     M, ones = torch.stack(means) @ A, torch.ones(len(A), dtype=A.dtype)
     # Few class means leave many directions free: take the one nearest to the all-ones vector, or rounding would choose.
     least = torch.linalg.solve(M.T @ M + 1e-6 * M.square().sum() / len(A) * torch.eye(len(A)), ones)
     A = (A @ reflection(least, ones)).to(embeddings)
-    return A * (embeddings.norm(dim=1).mean() / (embeddings @ A).norm(dim=1).mean())
+    A = A * (embeddings.norm(dim=1).mean() / (embeddings @ A).norm(dim=1).mean())
+    if not A.isfinite().all():
+        raise CannotLearn(BEYOND_WHITENING)
+    return A
 
 
 def reflection(a: Tensor, b: Tensor) -> Tensor:

@@ -19,7 +19,10 @@ from fscil.benchmark import Session
 from fscil.engine import Engine, Stage, seed_for
 from fscil.engine.schedule import Schedule
 from fscil.engine.stage import Batch, ParameterGroup, steps_at_once
+from fscil.errors import CannotLearn
 from fscil.images import pixels, prefetch, to_device
+
+MOST_STEPS = 10_000_000  # of a stage, whose whole schedule is kept in memory
 
 Forward = Callable[[Tensor], Any]  # uint8 images [n, 3, h, w] -> a tensor [n, ...], or a tuple of them
 Loss = Callable[[Any, Batch], Tensor]  # (outputs of the whole step, the rest of its batch) -> a scalar
@@ -191,6 +194,12 @@ def augmented(session: Session, items: Items, augmentation: augment.Augment, fol
         prefetch(session.images, following[0][:, shard].flatten())
     images = augmentation(images, keys[:, shard].flatten()).unflatten(0, mine.shape)
     return {"images": images, "labels": session.labels[to_device(order, session.labels.device)]}
+
+
+def check_steps(steps: int) -> None:
+    """Refuse a training that would take years."""
+    if steps > MOST_STEPS:
+        raise CannotLearn(f"training would take {steps:,} steps, but may take {MOST_STEPS:,}; lower epochs")
 
 
 def check_batch(session: Session, batch: int) -> None:

@@ -42,7 +42,7 @@ def confusion_figure(group: Sequence[Result], title: str) -> Figure:
             name_sessions(axes, group[0].classes_per_session)
             bar = figure.colorbar(image, ax=axes, shrink=0.6, label="share of the class's test images")
             bar.outline.set_visible(False)
-        axes.set_title(title, fontsize=9)
+        axes.set_title(figures.drawable(title), fontsize=9)
     return figure
 
 

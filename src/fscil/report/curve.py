@@ -38,7 +38,7 @@ def curve_figure(results: Sequence[Result], stands_alone: bool = False) -> Figur
         groups = repetitions(results)
         for position, (group, label) in enumerate(zip(groups, labels(groups).each, strict=True)):
             text = f"{name_of(group[0])}: {label.footnote}" if stands_alone and label.footnote else label.text
-            draw_band(axes, [r.accuracy for r in group], text, figures.colour(position))
+            draw_band(axes, [r.accuracy for r in group], figures.drawable(text), figures.colour(position))
             row = published_row(group[0])
             if row and row not in paper_shown:  # presets of one method share the paper's row
                 paper_shown.add(row)
@@ -55,7 +55,7 @@ def forgetting_figure(results: Sequence[Result]) -> Figure:
         figure, axes = session_axes(results, "forgetting (points)")
         groups = repetitions(results)
         for position, (group, label) in enumerate(zip(groups, labels(groups).each, strict=True)):
-            draw_band(axes, [r.forgetting for r in group], label.text, figures.colour(position))
+            draw_band(axes, [r.forgetting for r in group], figures.drawable(label.text), figures.colour(position))
         axes.axhline(0, color=figures.INK, linewidth=0.8)
         figures.legend_below(figure)
     return figure

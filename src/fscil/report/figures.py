@@ -16,8 +16,7 @@ from matplotlib.figure import Figure
 INK = "#20252b"  # text and axes; becomes the page's own text colour in inline SVG
 PAPER = "#fffffe"  # white; becomes the page's own background in inline SVG
 COLOURS = ("#3d7fc4", "#e2654f", "#2f9e68", "#b58a1b", "#8c62c9", "#2ba3b5", "#cf5b9b", "#7d8791")  # on white and black
-
-
+LONGEST_TEXT = 120  # characters; a line of a legend has room for fewer
 PIXELS_PER_INCH = 104  # on the page, so that text has the same size in every picture
 
 
@@ -40,6 +39,7 @@ def style() -> Iterator[None]:
     }
     with mpl.rc_context(settings), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing")  # a browser has the glyphs that we lack
+        warnings.filterwarnings("ignore", message="constrained_layout not applied")  # of numbers that contradict
         yield
 
 
@@ -58,7 +58,8 @@ def legend_below(figure: Figure) -> None:
 
 
 def drawable(text: str) -> str:
-    """The text without characters that no font has, since a folder may have any name."""
+    """The text without characters that no font has, and cut to fit into a picture: a folder may have any name."""
+    text = text if len(text) <= LONGEST_TEXT else f"{text[: LONGEST_TEXT - 1]}…"
     return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 

@@ -27,7 +27,9 @@ def margin_figure(groups: Sequence[Sequence[Result]], named: Labels) -> Figure:
     with figures.style():
         figure = Figure(figsize=(5.0, 4.4), layout="constrained")
         axes = figure.subplots()
-        drawn = [(group, figures.colour(i), named.each[i].text) for i, group in enumerate(groups) if group]
+        drawn = [
+            (group, figures.colour(i), figures.drawable(named.each[i].text)) for i, group in enumerate(groups) if group
+        ]
         for group, colour, label in drawn:
             draw_curve(axes, group, colour, label)
         for group, colour, _ in drawn:
@@ -68,8 +70,8 @@ def mean_curve(group: Sequence[Result]) -> tuple[Floats, Floats]:
 def draw_dots(axes: Axes, group: Sequence[Result], colour: str) -> None:
     """Filled: the runs' base and new accuracy, as in the tables. Hollow: the same at margin 0, if theirs is another."""
     look: dict[str, Any] = {"marker": "o", "markersize": 7, "linestyle": "", "color": colour, "clip_on": False}
-    if any(result.margin for result in group):
-        zero = [result.margin_zero for result in group if result.margin_zero]
+    zero = [result.margin_zero for result in group if result.margin_zero]
+    if zero and any(result.margin for result in group):
         draw_dot(axes, [(at["base"], at["new"]) for at in zero], markerfacecolor=figures.PAPER, zorder=3, **look)
     draw_dot(axes, [(result.base, result.new) for result in group], zorder=4, **look)
 
