@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-import platform
 import secrets
 import shutil
 import time
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -18,23 +16,21 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
-import fscil
-from fscil import code_version, datasets, distributed, margins, methods, run_lock
+from fscil import code_version, datasets, distributed, methods, run_lock
 from fscil.answers import Answers
-from fscil.benchmark import Benchmark, digest, validation_benchmark
+from fscil.benchmark import Benchmark, validation_benchmark
 from fscil.config import Config, read_config, to_toml
 from fscil.device import choose_device
 from fscil.engine import Engine
 from fscil.engine.checkpoint import save_tensors
 from fscil.errors import UserError
 from fscil.files import write_atomically
-from fscil.images import StreamedImages, contents_of_copies
-from fscil.metrics import summarise
 from fscil.model_folder import save_model
 from fscil.protocol import learn_base, run_protocol
 from fscil.report.curve import write_curve
 from fscil.report.html import write_report
-from fscil.results import Result, Trial, read_result, write_result
+from fscil.results import Result, read_result, write_result
+from fscil.run_facts import data_facts, summarise_run
 
 __all__ = ["RunEnvironment", "choose_device", "finish", "new_folder", "resume", "start"]
 
@@ -187,7 +183,7 @@ def execute(config: Config, environment: RunEnvironment, console: Console) -> Re
     method.check_sessions(benchmark.sessions)
     method.memory.check_budget(len(benchmark.class_names))
     found = learn_and_test(method, benchmark, run.trials, run.base_margin)
-    result = summarise_run(config, environment, benchmark, method, found)
+    result = summarise_run(config, folder, environment.device, benchmark, method, found)
 
     def write() -> None:
         kept = {"labels": benchmark.test_labels, **found[0].tensors()}
@@ -221,61 +217,6 @@ def learn_and_test(method: methods.Method, benchmark: Benchmark, trials: int, ba
     return found
 
 
-def summarise_run(
-    config: Config,
-    environment: RunEnvironment,
-    benchmark: Benchmark,
-    method: methods.Method,
-    found: dict[int, Answers],
-) -> Result:
-    engine, labels, margin = method.engine, benchmark.test_labels.cpu(), config.run_settings().base_margin
-    sizes = [len(session.classes) for session in benchmark.sessions]
-    summaries = {trial: summarise(labels, answers.predictions, sizes) for trial, answers in found.items()}
-    measured = {trial: margins.measures(answers.scores(labels, sizes), margin) for trial, answers in found.items()}
-    trials: list[Trial] = [
-        {
-            "trial": trial,
-            "accuracy": summaries[trial]["accuracy"],
-            "harmonic_mean": summaries[trial]["harmonic_mean"],
-            "area": measured[trial]["area"],
-        }
-        for trial in found
-        if trial > 0
-    ]
-    return Result(
-        folder=str(environment.folder),
-        method=config.method,
-        preset=config.preset,
-        benchmark=benchmark.name,
-        title=benchmark.title,
-        augmentation=str(config.settings.get("augmentation", "none")),
-        seed=config.seed,
-        trial=int(config.options.get("trial", 1)),
-        **summaries[0],
-        **measured[0],
-        seconds=engine.seconds,
-        captured=bool(engine.captured) and all(engine.captured),
-        parameters={
-            "inference": sum(p.numel() for p in method.model.parameters()),
-            "training_only": method.training_only_parameters(),
-        },
-        memory=method.memory.budget,
-        exemplars=len(method.memory),
-        weights=method.model.spec.weights,
-        warnings=list(benchmark.warnings),
-        note="; ".join(filter(None, [config.note, *method.notes])),
-        config_hash=config.hash,
-        changed=config.changed,
-        command=config.command,
-        versions=versions(),
-        device=describe(environment.device),
-        split_checksum=benchmark.split_checksum,
-        class_names=list(benchmark.class_names),
-        classes_per_session=sizes,
-        trials=trials,
-    )
-
-
 def drop_checkpoints(folder: Path) -> None:
     """Delete them, since a finished run is never resumed."""
     shutil.rmtree(folder / "checkpoint", ignore_errors=True)
@@ -284,26 +225,3 @@ def drop_checkpoints(folder: Path) -> None:
 def write_config(config: Config, path: Path) -> None:
     if not os.path.lexists(path):
         write_atomically(path, to_toml(config).encode())
-
-
-def versions() -> dict[str, str]:
-    known = {name: version(name) for name in ("torch", "torchvision", "numpy")}
-    return {"fscil": fscil.__version__, "python": platform.python_version(), **known}
-
-
-def describe(device: torch.device) -> str:
-    one = torch.cuda.get_device_name() if device.type == "cuda" else f"cpu, {torch.get_num_threads()} threads"
-    return one if distributed.world_size() == 1 else f"{distributed.world_size()} x {one}"
-
-
-def data_facts(benchmark: Benchmark) -> dict[str, str]:
-    """What must be the same on all ranks. Each rank computes it from its own images."""
-    facts = {"split": benchmark.split_checksum}
-    images = {f"session {i}": (session.images, session.labels) for i, session in enumerate(benchmark.sessions)}
-    images["pool of later classes"] = benchmark.pool.images, benchmark.pool.labels
-    images["test set"] = benchmark.test_images, benchmark.test_labels
-    for name, (its_images, labels) in images.items():
-        if isinstance(its_images, StreamedImages):
-            facts["decoding"] = its_images.source.recipe
-        facts[name] = digest(contents_of_copies(its_images), labels)[:16]
-    return facts

@@ -157,8 +157,8 @@ PACKAGE = Path(fscil.__file__).parent
 
 # imported by pre-training, but only to describe or store, never to compute
 DESCRIBE = {
-    "benchmark.py", "code_version.py", "errors.py", "files.py", "naming.py", "settings.py", "methods/encoder_cache.py",
-    "methods/memory.py", "methods/method.py",
+    "benchmark.py", "code_version.py", "environment.py", "errors.py", "files.py", "naming.py", "settings.py",
+    "methods/encoder_cache.py", "methods/memory.py", "methods/method.py",
 }  # fmt: skip
 
 

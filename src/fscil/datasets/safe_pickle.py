@@ -22,6 +22,7 @@ NUMBER_KINDS = "biuf"  # booleans, signed and unsigned integers, floats
 MOST_BYTES = 2**30  # of a file; the largest of CIFAR100 has 150 MiB
 MOST_OBJECTS = 1_000_000  # that come out of a file, those inside arrays not counted; CIFAR100 has 150,000
 MOST_DEPTH = 20  # of lists in lists
+PLAIN = frozenset({type(None), bool, int, float, str, bytes})
 
 # What plain data and arrays are written with, in any protocol. Python's own names for the operations.
 OPERATIONS = (
@@ -188,6 +189,9 @@ class _Plain:
         if isinstance(value, dict):
             return {key: self.copy(item, depth + 1) for key, item in value.items()}
         if isinstance(value, list):
+            if PLAIN.issuperset(map(type, value)):  # the usual list, at once
+                self.objects += len(value)
+                return list(value)
             return [self.copy(item, depth + 1) for item in value]
         if isinstance(value, tuple):
             return tuple(self.copy(item, depth + 1) for item in value)
