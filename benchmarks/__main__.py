@@ -16,7 +16,7 @@ from rich.table import Table
 
 from benchmarks import augmentation, closed_form, processes, streaming, training
 from benchmarks.figures import Figure
-from fscil.runs import versions
+from fscil.run_facts import versions
 
 PARTS = {
     "augmentation": augmentation.measure,

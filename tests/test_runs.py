@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sklearn.metrics import accuracy_score, confusion_matrix
 
 import fscil
-from fscil import margins, methods, runs
+from fscil import margins, methods, run_facts, runs
 from fscil.benchmark import Benchmark, validation_benchmark
 from fscil.config import Config, read_config, resolve
 from fscil.datasets import decode
@@ -184,7 +184,7 @@ def test_one_process_compares_no_data_and_looks_at_the_base_session_alone(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hashed: list[int] = []
-    for module in (runs, encoder_cache):
+    for module in (run_facts, encoder_cache):
         monkeypatch.setattr(module, "digest", lambda images, labels: hashed.append(len(labels)) or "digest")
     start("decoupled-cosine")
     assert hashed == [4 * 8]

@@ -178,10 +178,13 @@ class _Plain:
     def __init__(self) -> None:
         self.objects = 0
 
-    def copy(self, value: Any, depth: int = 0) -> Any:
-        self.objects += 1
+    def count(self, more: int) -> None:
+        self.objects += more
         if self.objects > MOST_OBJECTS:
             raise Refused(f"it holds more than {MOST_OBJECTS} objects")
+
+    def copy(self, value: Any, depth: int = 0) -> Any:
+        self.count(1)
         if depth > MOST_DEPTH:
             raise Refused(f"it is nested more than {MOST_DEPTH} deep")
         if isinstance(value, _Array) and value.value is not None:
@@ -190,7 +193,7 @@ class _Plain:
             return {key: self.copy(item, depth + 1) for key, item in value.items()}
         if isinstance(value, list):
             if PLAIN.issuperset(map(type, value)):  # the usual list, at once
-                self.objects += len(value)
+                self.count(len(value))
                 return list(value)
             return [self.copy(item, depth + 1) for item in value]
         if isinstance(value, tuple):
