@@ -27,7 +27,7 @@ test: $(INSTALLED_FOR_TESTS) ## style, types and the quick tests
 	OMP_NUM_THREADS=1 $(PYTEST) -n auto --maxprocesses 4 --dist loadfile
 
 test-slow: $(INSTALLED_FOR_TESTS) ## the slow tests: kills, full disks, longer runs
-	$(PYTEST) -m slow
+	OMP_NUM_THREADS=1 $(PYTEST) -n 2 --dist loadfile -m slow
 
 bench: $(INSTALLED) ## measure speed and memory, as ratios: a table and bench.json
 	PYTHONPATH=. $(BIN)/python -m benchmarks

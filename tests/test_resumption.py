@@ -92,6 +92,18 @@ def test_interrupted_at_every_line_of_its_metrics_and_resumed(
     assert told == expected_lines  # no line is missing or duplicated
 
 
+def test_a_resumed_run_has_its_trials_in_order(
+    start: Start, tmp_path: Path, power_cut: PowerCut, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FSCIL_CACHE", "off")
+    expected = start("decoupled-cosine", "trials=6", folder="whole")
+    with power_cut(lines=len(lines(tmp_path / "whole"))), pytest.raises(PowerCutError):
+        start("decoupled-cosine", "trials=6")
+    result = runs.resume(where(tmp_path / "run"), QUIET)
+    assert [trial["trial"] for trial in result.trials] == [1, 2, 3, 4, 5, 6]
+    assert result.trials == expected.trials
+
+
 @pytest.mark.parametrize("lines", [1, 2, 5])
 def test_a_resumed_run_keeps_its_command_and_what_was_changed(
     start: Start, tmp_path: Path, power_cut: PowerCut, monkeypatch: pytest.MonkeyPatch, lines: int

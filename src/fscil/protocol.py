@@ -117,7 +117,7 @@ def resume_sessions(method: Method) -> tuple[dict[int, Answers], int | None, int
         for name in [name for name in tensors if name.startswith(ANSWERS)]:
             trial, _, field = name.removeprefix(ANSWERS).partition(".")
             by_trial.setdefault(int(trial), {})[field] = tensors.pop(name)
-        found = {trial: Answers.from_tensors(its) for trial, its in by_trial.items()}
+        found = {trial: Answers.from_tensors(by_trial[trial]) for trial in sorted(by_trial)}
         current, done = int(about["trial"]), int(about["sessions_done"])
     except (KeyError, TypeError, ValueError) as error:
         raise not_ours(SESSIONS) from error

@@ -37,7 +37,7 @@ def summarise_run(
             "harmonic_mean": summaries[trial]["harmonic_mean"],
             "area": measured[trial]["area"],
         }
-        for trial in found
+        for trial in sorted(found)  # a resumed run has them in another order
         if trial > 0
     ]
     return Result(

@@ -6,6 +6,7 @@ import hashlib
 import io
 import os
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from http.client import HTTPException
@@ -123,7 +124,9 @@ def parse(file: WeightsFile) -> State:
         if file.path.suffix.lower() == ".safetensors":
             found: object = safetensors.torch.load(file.data)
         else:
-            found = torch.load(io.BytesIO(file.data), map_location="cpu", weights_only=True)
+            with warnings.catch_warnings():  # about pickles that it refuses right away
+                warnings.simplefilter("ignore")
+                found = torch.load(io.BytesIO(file.data), map_location="cpu", weights_only=True)
     except Exception as error:  # damaged files raise nearly anything
         raise UserError(
             f"{file.path} cannot be read as weights: it is damaged or holds more than tensors; save the network's "
