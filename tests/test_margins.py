@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import os
 from itertools import pairwise
 from pathlib import Path
 
@@ -227,6 +228,10 @@ def random_scores(seed: int, n: int = 4000, favour: float = 1.0) -> Scores:
 def test_a_folder_without_scores_is_one_clear_line(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"predictions\.safetensors has no scores .*run it again"):
         margins.read_scores(tmp_path, [2, 2])
+    os.mkfifo(tmp_path / "predictions.safetensors")
+    with pytest.raises(UserError, match="not a regular file"):
+        margins.read_scores(tmp_path, [2, 2])
+    (tmp_path / "predictions.safetensors").unlink()
     save_file({"labels": np.array(LABELS)}, tmp_path / "predictions.safetensors")  # as earlier versions wrote it
     with pytest.raises(UserError, match="has no scores of base and new classes"):
         margins.read_scores(tmp_path, [2, 2])

@@ -17,16 +17,18 @@ from typing import TypedDict
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from safetensors import SafetensorError
-from safetensors.numpy import load_file
+from safetensors.numpy import load
 
 from fscil import metrics
 from fscil.errors import UserError
+from fscil.files import read_regular
 from fscil.metrics import Headline, Ints
 
 Floats = NDArray[np.float64]
 
 CURVE_POINTS = 101  # of a curve in a result, for pictures
 STEP = 0.05  # between the margins that choose_margin tries
+LARGEST_FILE = 2**33  # bytes of predictions
 COST = 0.75  # points of last-session accuracy that choose_margin may give up for a higher harmonic mean
 
 
@@ -100,12 +102,12 @@ def read_scores(folder: Path, classes_per_session: Sequence[int]) -> Scores:
     """The scores that a run left in its folder."""
     path = Path(folder) / "predictions.safetensors"
     try:
-        kept = load_file(path)
+        kept = load(read_regular(path, LARGEST_FILE))
         return scores_from(
             kept["labels"], kept["best_base_class"], kept["best_new_class"], kept["best_base_score"],
             kept["best_new_score"], classes_per_session,
         )  # fmt: skip
-    except (OSError, SafetensorError, KeyError) as error:
+    except (OSError, SafetensorError, KeyError, ValueError) as error:
         raise UserError(f"{path} has no scores of base and new classes ({error}); run it again") from error
 
 

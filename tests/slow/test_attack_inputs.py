@@ -58,7 +58,8 @@ def test_refused_in_one_line(case: Case, furnished: Path, tmp_path: Path) -> Non
     shutil.copytree(furnished, folder)
     case.prepare(folder)
     before = look(folder)
-    done = Attempt(case.arguments, folder, case.environment).wait()
+    elsewhere = {name: str(tmp_path / name) for name in ("HOME", "XDG_CACHE_HOME", "TMPDIR")}
+    done = Attempt(case.arguments, folder, {**elsewhere, **case.environment}).wait()
     assert "Traceback" not in done.err
     assert done.code == 2, done.err or done.out
     lines = done.err.splitlines(keepends=True)
@@ -67,6 +68,7 @@ def test_refused_in_one_line(case: Case, furnished: Path, tmp_path: Path) -> Non
     if "--resume" not in case.arguments and "compare" not in case.arguments:  # these tell what they are about to do
         assert len(lines) == 1
     assert look(folder) == before
+    assert not any(os.path.lexists(path) for path in elsewhere.values())  # neither there nor anywhere outside
     assert not (folder / "executed").exists()
 
 
