@@ -12,7 +12,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check 
 PYTEST := $(BIN)/python -m pytest --no-fold-skipped
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow bench install install-tests wheel clean
+.PHONY: help demo test test-slow bench audit install install-tests wheel clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1;\2/p' $(firstword $(MAKEFILE_LIST)) | awk -F';' '{printf "%-20s%s\n", $$1, $$2}'
@@ -31,6 +31,10 @@ test-slow: $(INSTALLED_FOR_TESTS) ## the slow tests: kills, full disks, longer r
 
 bench: $(INSTALLED) ## measure speed and memory, as ratios: a table and bench.json
 	PYTHONPATH=. $(BIN)/python -m benchmarks
+
+audit: $(INSTALLED) ## look up known vulnerabilities of the versions in constraints.txt; needs the network
+	$(PIP_INSTALL) pip-audit
+	$(BIN)/pip-audit --requirement constraints.txt --no-deps --disable-pip
 
 install: $(INSTALLED) ## only install the package
 
