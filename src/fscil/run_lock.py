@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import re
@@ -25,17 +26,6 @@ def held(folder: Path) -> Iterator[None]:
     """Rank 0 holds the folder's lock for all ranks; a folder that another process holds is refused."""
     lock = RunLock(folder)
     distributed.broadcast(lock.take)
-    try:
-        yield
-    finally:
-        lock.release()
-
-
-@contextmanager
-def held_here(folder: Path) -> Iterator[None]:
-    """The same for this process alone."""
-    lock = RunLock(folder)
-    lock.take()
     try:
         yield
     finally:
@@ -122,7 +112,7 @@ def make_folders(folder: Path) -> list[Path]:
             each.mkdir()
             made.append(each)
         if not each.is_dir():
-            raise NotADirectoryError(20, "it is not a folder", str(each))
+            raise NotADirectoryError(errno.ENOTDIR, "it is not a folder", str(each))
     return made
 
 

@@ -96,8 +96,11 @@ def read_finished(folder: Path) -> Result | None:
         return None
     result = read_result(folder)
     if os.path.isdir(folder / "checkpoint"):  # it was killed between its last two files, or is just about to end
-        with suppress(UserError), run_lock.held_here(folder):
+        lock = run_lock.RunLock(folder)
+        with suppress(UserError):
+            lock.take()
             drop_checkpoints(folder)
+        lock.release()
     return result
 
 
