@@ -86,7 +86,7 @@ def test_captured_steps_give_the_numbers_of_plain_ones(
     """The same training, step by step and captured."""
     monkeypatch.setenv("FSCIL_CACHE", "off")
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
-    monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)  # otherwise plain steps do not even repeat themselves
+    monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)  # plain steps would differ, too
     if dtype == torch.float64:
         monkeypatch.setattr(Encoder, "forward", lambda self, images: self.backbone(images * self.scale + self.shift))
     before = torch.get_default_dtype()
