@@ -1,7 +1,7 @@
-"""Images: a tensor, or, if they would not fit in memory, files that are read when their pixels are needed.
+"""Images: a tensor, photos of differing size, or files that are read when their pixels are needed.
 
-Both are indexed in the same way and return a uint8 tensor on the device, so training code need not know which of the
-two it has. Only code that selects images without reading their pixels needs `subset`.
+All are indexed in the same way and return a uint8 tensor on the device, so training code need not know which of them it
+has. Only code that selects images without reading their pixels needs `subset`, and only random crops need `wholes`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from fscil.files import file_name_bytes
+from fscil.photos import Photos, Wholes
 from fscil.reading import Read, Reading
 
 Index = Tensor | slice | int
@@ -77,12 +78,12 @@ class StreamedImages:
         return in_parts(self, torch.arange(len(self)), size)
 
 
-Images = Tensor | StreamedImages
+Images = Tensor | StreamedImages | Photos
 
 
 def subset(images: Images, index: Tensor | slice) -> Images:
-    """Some of the images; streamed ones are not read yet."""
-    return images.subset(index) if isinstance(images, StreamedImages) else images[index]
+    """Some of the images; their pixels are not read yet."""
+    return images[index] if isinstance(images, Tensor) else images.subset(index)
 
 
 def to_device(values: Tensor, device: torch.device) -> Tensor:
@@ -94,12 +95,17 @@ def to_device(values: Tensor, device: torch.device) -> Tensor:
 
 def pixels(images: Images, index: Tensor) -> Tensor:
     """images[index], for an index on the host."""
-    return images[index if isinstance(images, StreamedImages) else to_device(index, images.device)]
+    return images[to_device(index, images.device) if isinstance(images, Tensor) else index]
+
+
+def wholes(images: Images, index: Tensor) -> Tensor | Wholes:
+    """images[index], uncropped if they are photos: what an augmentation crops."""
+    return images.wholes(index) if isinstance(images, Photos) else pixels(images, index)
 
 
 def prefetch(images: Images, index: Tensor) -> None:
-    """Announce that images[index] comes next: streamed images are read in the background."""
-    if isinstance(images, StreamedImages):
+    """Announce that images[index] comes next: what is not in memory is read in the background."""
+    if not isinstance(images, Tensor):
         images.prefetch(index)
 
 
@@ -136,7 +142,9 @@ def _moments(counts: Sequence[int]) -> tuple[float, float]:
 
 
 def contents(images: Images) -> bytes | memoryview:
-    """What identifies the images: the pixels or, for streamed images, the facts known about the files."""
+    """What identifies the images: their pixels, digests of them or, for streamed images, facts about the files."""
+    if isinstance(images, Photos):
+        return "\n".join([f"photos of {images.shards.size} pixels", *images.digests]).encode()
     if isinstance(images, StreamedImages):
         facts = (images.source.facts[row] for row in images.rows.tolist())
         return file_name_bytes("\n".join([images.source.recipe, *facts]))

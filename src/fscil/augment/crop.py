@@ -10,6 +10,7 @@ from torch.nn.functional import grid_sample, pad
 
 from fscil.augment.draws import Draws
 from fscil.images import to_device
+from fscil.photos import Wholes
 
 
 def crop(images: Tensor, top: Tensor, left: Tensor, size: int) -> Tensor:
@@ -90,8 +91,8 @@ def resized_crop(images: Tensor, top: Tensor, left: Tensor, height: Tensor, widt
 
 
 def random_boxes(
-    height: int,
-    width: int,
+    height: int | Tensor,
+    width: int | Tensor,
     draws: Draws,
     *,
     scale: tuple[float, float] = (0.08, 1.0),
@@ -100,15 +101,16 @@ def random_boxes(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """top, left, height, width (int64 [n]) of boxes with uniform area share and log-uniform width : height.
 
-    A box that does not fit is drawn again; all tries are drawn at once and the first that fits is kept. An image with
-    none gets the largest central box of an allowed ratio.
+    Height and width may differ from image to image (int64 [n]). A box that does not fit is drawn again; all tries are
+    drawn at once and the first that fits is kept. An image with none gets the largest central box of an allowed ratio.
     """
-    area = (scale[0] + (scale[1] - scale[0]) * draws.uniform(tries)) * (height * width)
+    height, width = (torch.as_tensor(side).expand(len(draws.keys)) for side in (height, width))
+    area = (scale[0] + (scale[1] - scale[0]) * draws.uniform(tries)) * (height * width)[:, None]
     low, high = map(math.log, ratio)
     aspect = (low + (high - low) * draws.uniform(tries)).exp()
     widths = (area * aspect).sqrt().round().long()
     heights = (area / aspect).sqrt().round().long()
-    fits = (widths > 0) & (widths <= width) & (heights > 0) & (heights <= height)
+    fits = (widths > 0) & (widths <= width[:, None]) & (heights > 0) & (heights <= height[:, None])
     first = fits.int().argmax(dim=1, keepdim=True)
     any_fits = fits.gather(1, first).squeeze(1)
     central_height, central_width = _central_box(height, width, ratio)
@@ -119,15 +121,15 @@ def random_boxes(
     return top, left, box_height, box_width
 
 
-def _central_box(height: int, width: int, ratio: tuple[float, float]) -> tuple[int, int]:
-    if width / height < ratio[0]:
-        return round(width / ratio[0]), width
-    if width / height > ratio[1]:
-        return height, round(height * ratio[1])
-    return height, width
+def _central_box(height: Tensor, width: Tensor, ratio: tuple[float, float]) -> tuple[Tensor, Tensor]:
+    """The largest box of an allowed ratio."""
+    low, high = ratio
+    return height.minimum((width / low).round().long()), width.minimum((height * high).round().long())
 
 
-def random_resized_crop(images: Tensor, draws: Draws, *, size: int) -> Tensor:
+def random_resized_crop(images: Tensor | Wholes, draws: Draws, *, size: int) -> Tensor:
+    if isinstance(images, Wholes):
+        return images.resized_crops(*random_boxes(images.heights, images.widths, draws), size)
     boxes = random_boxes(images.shape[-2], images.shape[-1], draws)
     top, left, height, width = (to_device(each, images.device) for each in boxes)
     return resized_crop(images, top, left, height, width, size)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,8 +14,10 @@ from fscil.augment.crop import centre_crop, random_cutout, random_flip, random_p
 from fscil.augment.draws import Draws
 from fscil.augment.policies import POLICIES
 from fscil.errors import UserError
+from fscil.photos import Wholes
 
-Augment = Callable[[Tensor, Tensor], Tensor]  # uint8 images [n, 3, h, w], keys int64 [n] -> uint8 [n, 3, size, size]
+# uint8 images [n, 3, h, w] or whole photos, keys int64 [n] -> uint8 [n, 3, size, size]
+Augment = Callable[[Tensor | Wholes, Tensor], Tensor]
 
 AUGMENTATIONS = ("none", "basic", "autoaug")
 CROPS = ("pad", "resized")
@@ -36,8 +39,8 @@ def build(
       arguments policy and cutout only matter here.
 
     The crop "pad" takes a random window; images of exactly this size are first padded with black by an eighth of it.
-    The crop "resized" takes a random part of 8 to 100 percent of the area at 3:4 to 4:3 and resizes it. After the
-    first call nothing makes the host wait for CUDA.
+    The crop "resized" takes a random part of 8 to 100 percent of the area at 3:4 to 4:3 and resizes it. Of whole photos
+    all but "resized" see the middle square. After the first call nothing makes the host wait for CUDA.
     """
     _check("augmentation", augmentation, AUGMENTATIONS)
     _check("crop", crop, CROPS)
@@ -45,15 +48,14 @@ def build(
     if size < 1 or cutout < 0:
         raise UserError(f"size must be at least 1 and cutout at least 0, but size={size} and cutout={cutout}")
     if augmentation == "none":
-        return lambda images, keys: centre_crop(_checked(images, size), size)
+        return lambda images, keys: centre_crop(_checked(_squares(images), size), size)
 
     padding = size // 8
     smallest = size - 2 * padding if crop == "pad" else 1
-    stages: list[Callable[[Tensor, Draws], Tensor]] = []
+    first: Callable[[Any, Draws], Tensor] = partial(random_resized_crop, size=size)
     if crop == "pad":
-        stages.append(partial(random_pad_crop, size=size, padding=padding))
-    else:
-        stages.append(partial(random_resized_crop, size=size))
+        first = partial(random_pad_crop, size=size, padding=padding)
+    stages: list[Callable[[Tensor, Draws], Tensor]] = []
     if flip:
         stages.append(random_flip)
     if augmentation == "autoaug":
@@ -61,16 +63,27 @@ def build(
         if cutout:
             stages.append(partial(random_cutout, size=cutout))
 
-    def augment(images: Tensor, keys: Tensor) -> Tensor:
-        if len(_checked(images, smallest)) == 0:
-            return images.new_empty(0, 3, size, size)
-        at_once = (CUDA_CHUNK if images.is_cuda else CPU_CHUNK) // (images.shape[-2] * images.shape[-1])
+    def augment(images: Tensor | Wholes, keys: Tensor) -> Tensor:
+        whole = crop == "resized" and isinstance(images, Wholes)
+        images = images if whole else _checked(_squares(images), smallest)
+        if len(images) == 0:
+            return torch.empty(
+                0,
+                3,
+                size,
+                size,
+                dtype=torch.uint8,
+                device=images.flat.device if isinstance(images, Wholes) else images.device,
+            )
+        area = size * size if isinstance(images, Wholes) else images.shape[-2] * images.shape[-1]
+        at_once = max(1, (CUDA_CHUNK if images.is_cuda else CPU_CHUNK) // area)
         done = []
-        for chunk, its_keys in zip(images.split(max(1, at_once)), keys.split(max(1, at_once)), strict=True):
+        for chunk, its_keys in zip(images.split(at_once), keys.split(at_once), strict=True):
             draws = Draws(its_keys)
+            found = first(chunk, draws)
             for stage in stages:
-                chunk = stage(chunk, draws)
-            done.append(chunk)
+                found = stage(found, draws)
+            done.append(found)
         return done[0] if len(done) == 1 else torch.cat(done)
 
     return augment
@@ -79,6 +92,10 @@ def build(
 def _check(what: str, name: str, names: Iterable[str]) -> None:
     if name not in names:
         raise UserError(f"unknown {what} {name!r}; choose one of {', '.join(names)}")
+
+
+def _squares(images: Tensor | Wholes) -> Tensor:
+    return images.squares() if isinstance(images, Wholes) else images
 
 
 def _checked(images: Tensor, smallest: int) -> Tensor:

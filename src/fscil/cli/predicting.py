@@ -48,7 +48,7 @@ def predict(
     """
     paths = list(image_files(images))  # before the wait for torch
     import fscil
-    from fscil.engine.progress import stage_progress
+    from fscil.progress import stage_progress
     from fscil.runs import choose_device
 
     classifier = fscil.load(model, device=str(choose_device(device)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.metadata import EntryPoint, entry_points
 
-from fscil.datasets import cifar100, digits, folder, glyphs
+from fscil.datasets import cifar100, digits, folder, glyphs, omniglot
 from fscil.datasets.registry import Dataset, data_root
 from fscil.errors import UserError
 from fscil.naming import choose
@@ -12,7 +12,9 @@ from fscil.naming import choose
 __all__ = ["Dataset", "data_root", "get", "names"]
 
 GROUP = "fscil.datasets"
-BUILT_IN = {each.name: each for each in (glyphs.DATASET, digits.DATASET, cifar100.DATASET, folder.DATASET)}
+BUILT_IN = {
+    each.name: each for each in (glyphs.DATASET, digits.DATASET, cifar100.DATASET, omniglot.DATASET, folder.DATASET)
+}
 
 
 def names() -> list[str]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import io
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +28,17 @@ MOST_BYTES = 256 * 2**20  # of an image file
 FORMATS = (
     "AVIF", "BMP", "DIB", "GIF", "JPEG", "JPEG2000", "PCX", "PNG", "PPM", "PSD", "QOI", "SGI", "TGA", "TIFF", "WEBP",
 )  # fmt: skip
+LONGEST = 2  # times the short side: of a longer photo the middle is kept, or a narrow strip could take all memory
 STREAM = "read images during training: always, never, or auto, when they would take more than 4 GiB"
+
+
+@dataclass(frozen=True)
+class Resize:
+    """How a file becomes a stored image."""
+
+    size: int  # of its short side
+    squash: bool = False  # to a square, whatever its shape
+    invert: bool = False  # black on white becomes white on black, as padding expects it
 
 
 def read_files(paths: Sequence[Path], names: Sequence[str], size: int, stream: str = "auto") -> Images:
@@ -39,18 +50,24 @@ def read_files(paths: Sequence[Path], names: Sequence[str], size: int, stream: s
 
 def stream_files(paths: Sequence[Path], names: Sequence[str], size: int) -> StreamedImages:
     """Files are identified by name, size and modification time; their bytes are read when needed."""
-    facts, copied = [], []
+    facts = file_facts(paths, names)
+    copied = [fact.rpartition(" ")[0] for fact in facts]
+    recipe = f"{size} pixels a side, Pillow {PIL.__version__}"
+    source = Source(lambda row: decode(read_bytes(paths[row]), size, str(paths[row])), size, recipe, facts, copied)
+    return StreamedImages(source)
+
+
+def file_facts(paths: Sequence[Path], names: Sequence[str]) -> list[str]:
+    """Name, size and modification time of every file."""
+    facts = []
     for path, name in zip(paths, names, strict=True):
         try:
             status = os.stat(path)
             check_status(status, path, MOST_BYTES)
         except (OSError, ValueError) as error:
             raise unreadable(path, error) from error
-        copied.append(f"{name} {status.st_size}")
-        facts.append(f"{copied[-1]} {status.st_mtime_ns}")
-    recipe = f"{size} pixels a side, Pillow {PIL.__version__}"
-    source = Source(lambda row: decode(read_bytes(paths[row]), size, str(paths[row])), size, recipe, facts, copied)
-    return StreamedImages(source)
+        facts.append(f"{name} {status.st_size} {status.st_mtime_ns}")
+    return facts
 
 
 def decode_files(paths: Sequence[Path], size: int) -> Tensor:
@@ -74,11 +91,20 @@ def unreadable(path: Path, error: OSError | ValueError) -> UserError:
 
 def decode(data: bytes, size: int, name: str) -> NDArray[np.uint8]:
     """The middle square of an image file, uint8 [size, size, 3]. The format is read from the bytes, not the name."""
+    return _open(data, size, name, lambda image: _middle_square(image, size))
+
+
+def decode_resized(data: bytes, resize: Resize, name: str) -> NDArray[np.uint8]:
+    """The whole image, uint8 [height, width, 3], with a short side of resize.size."""
+    return _open(data, resize.size, name, lambda image: _resized(image, resize))
+
+
+def _open(data: bytes, size: int, name: str, use: Callable[[Image.Image], NDArray[np.uint8]]) -> NDArray[np.uint8]:
     try:
         with Image.open(io.BytesIO(data), formats=known_formats()) as image:
             _refuse_bomb(image)
             image.draft(None, (2 * size, 2 * size))  # lets JPEG skip detail that would be lost anyway
-            return _middle_square(image, size)
+            return use(image)
     except Exception as error:
         raise _refused(name, error) from error
 
@@ -107,6 +133,18 @@ def _middle_square(image: Image.Image, size: int) -> NDArray[np.uint8]:
     left, top = (width - side) / 2, (height - side) / 2
     box = (left, top, left + side, top + side)
     return np.array(upright.resize((size, size), Image.Resampling.BILINEAR, box=box))
+
+
+def _resized(image: Image.Image, resize: Resize) -> NDArray[np.uint8]:
+    upright = _as_rgb(ImageOps.exif_transpose(image))
+    width, height = upright.size
+    kept_width, kept_height = min(width, LONGEST * height), min(height, LONGEST * width)
+    left, top = (width - kept_width) / 2, (height - kept_height) / 2
+    box = (left, top, left + kept_width, top + kept_height)
+    side = min(kept_width, kept_height)
+    new = [resize.size if resize.squash else round(length * resize.size / side) for length in (kept_width, kept_height)]
+    pixels = np.array(upright.resize((new[0], new[1]), Image.Resampling.BILINEAR, box=box))
+    return 255 - pixels if resize.invert else pixels
 
 
 def _refused(name: str, error: Exception) -> UserError:

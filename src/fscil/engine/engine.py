@@ -16,11 +16,11 @@ from fscil import distributed
 from fscil.engine.checkpoint import load_tensors, save_tensors
 from fscil.engine.metrics_log import MetricsLog
 from fscil.engine.prefetch import Prefetcher
-from fscil.engine.progress import stage_progress
 from fscil.engine.seeds import seed_for
 from fscil.engine.stage import Stage
 from fscil.engine.stepper import Stepper
 from fscil.errors import CannotLearn, UserError
+from fscil.progress import stage_progress
 
 
 class StageTime(TypedDict):

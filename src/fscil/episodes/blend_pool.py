@@ -11,6 +11,7 @@ from fscil.augment import Augment, keys_for
 from fscil.benchmark import Session
 from fscil.distributed import map_shards
 from fscil.episodes.tasks import TaskShape
+from fscil.images import wholes
 
 Embed = Callable[[Tensor], Tensor]  # uint8 images [n, 3, h, w] -> embeddings [n, d], all computed in this process
 
@@ -41,7 +42,7 @@ def encode_pool(
     keys = keys_for(torch.arange(index.numel()), seed + 1).view_as(index)
 
     def encode(part: Tensor, its_keys: Tensor) -> Tensor:
-        augmented = augmentation(session.images[part.flatten()], its_keys.flatten()).unflatten(0, part.shape)
+        augmented = augmentation(wholes(session.images, part.flatten()), its_keys.flatten()).unflatten(0, part.shape)
         return embed(shape.kind.compose(augmented, torch.zeros(len(part), dtype=torch.long, device=device)))
 
     def encode_share(mine: slice) -> Tensor:

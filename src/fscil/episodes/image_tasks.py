@@ -11,6 +11,7 @@ from fscil.engine.stage import Batch
 from fscil.episodes.checks import check_tasks
 from fscil.episodes.layout import parts
 from fscil.episodes.tasks import FakeTasks, TaskShape, class_members, sample_fake_tasks
+from fscil.images import wholes
 
 
 class ImageTasks:
@@ -41,6 +42,6 @@ def task_images(tasks: FakeTasks, shape: TaskShape, session: Session, augmentati
         items, appearances = items + part.images.shape[1], appearances + part.images.numel()
         if number.numel() > 0:
             index = part.images[:, here]
-            each = augmentation(session.images[index.flatten()], keys_for(number.flatten(), seed))
+            each = augmentation(wholes(session.images, index.flatten()), keys_for(number.flatten(), seed))
             pictures.append(part.compose(each.unflatten(0, index.shape), part.turns[:, here]))
     return {"images": torch.cat(pictures, 1), "old_classes": tasks.old_classes}

@@ -20,7 +20,7 @@ from fscil.engine import Engine, Stage, seed_for
 from fscil.engine.schedule import Schedule
 from fscil.engine.stage import Batch, ParameterGroup, steps_at_once
 from fscil.errors import CannotLearn
-from fscil.images import pixels, prefetch, to_device
+from fscil.images import prefetch, to_device, wholes
 
 MOST_STEPS = 10_000_000  # of a stage, whose whole schedule is kept in memory
 
@@ -189,10 +189,10 @@ def augmented(session: Session, items: Items, augmentation: augment.Augment, fol
     order, keys = items
     shard = distributed.shard(order.shape[1])
     mine = order[:, shard]
-    images = pixels(session.images, mine.flatten())
+    found = wholes(session.images, mine.flatten())
     if following is not None:
         prefetch(session.images, following[0][:, shard].flatten())
-    images = augmentation(images, keys[:, shard].flatten()).unflatten(0, mine.shape)
+    images = augmentation(found, keys[:, shard].flatten()).unflatten(0, mine.shape)
     return {"images": images, "labels": session.labels[to_device(order, session.labels.device)]}
 
 

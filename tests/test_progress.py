@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from fscil.engine import Engine, Stage
-from fscil.engine.progress import duration, stage_progress
+from fscil.progress import duration, stage_progress
 
 
 @dataclass
