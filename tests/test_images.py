@@ -149,6 +149,7 @@ def test_ctrl_c_does_not_wait_for_an_image(tmp_path: Path, stream: str) -> None:
         from pathlib import Path
         from fscil.datasets import decode
 
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored if the tests run in the background
         unpressed = threading.Lock()
 
         def never(data, size, name):

@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor
+from torchvision.transforms.functional import resized_crop
+
+from fscil import augment
+from fscil.augment.crop import random_boxes
+from fscil.augment.draws import Draws
+from fscil.benchmark import split
+from fscil.datasets import photo_store
+from fscil.datasets.decode import Resize
+from fscil.datasets.photo_store import Store
+from fscil.errors import UserError
+from fscil.images import contents, mean_and_deviation, wholes
+from fscil.photos import Photos
+
+SHAPES = [(40, 40), (40, 61), (75, 50), (200, 30), (33, 90), (41, 40), (64, 48)]  # height, width
+SIZE = 32
+
+
+@pytest.fixture
+def pictures(tmp_path: Path) -> list[Path]:
+    """Lossless files of differing size, smooth enough that a resized one can be compared with another resizing."""
+    paths = []
+    for i, (height, width) in enumerate(SHAPES):
+        y, x = np.mgrid[:height, :width]
+        planes = [(128 + 120 * np.sin((x * (1 + c) + y * (i + 1)) / 15)).astype(np.uint8) for c in range(3)]
+        paths.append(tmp_path / "tree" / f"{i}.png")
+        paths[-1].parent.mkdir(exist_ok=True)
+        Image.fromarray(np.stack(planes, -1)).save(paths[-1])
+    return paths
+
+
+@pytest.fixture
+def store(tmp_path: Path, pictures: list[Path], monkeypatch: pytest.MonkeyPatch) -> Store:
+    monkeypatch.setattr(photo_store, "SHARD", 3)
+    made = Store(tmp_path / "store", pictures, [path.name for path in pictures], Resize(SIZE))
+    made.prepare()
+    return made
+
+
+def stored(path: Path) -> Tensor:
+    """The reference: Pillow's own resizing, the short side to SIZE, of the middle if the long side is too long."""
+    image = Image.open(path)
+    width, height = image.size
+    longest = 2 * min(width, height)
+    left, top = max(0, width - longest) / 2, max(0, height - longest) / 2
+    box = (left, top, width - left, height - top)
+    scale = SIZE / min(width, height)
+    size = round(scale * (box[2] - box[0])), round(scale * (box[3] - box[1]))
+    return torch.from_numpy(np.array(image.resize(size, Image.Resampling.BILINEAR, box=box))).permute(2, 0, 1)
+
+
+def test_photos_stand_for_their_middle_squares(store: Store, pictures: list[Path]) -> None:
+    photos = Photos(store.open())
+    assert photos.shape == (len(SHAPES), 3, SIZE, SIZE)
+    for path, square in zip(pictures, photos[:], strict=True):
+        whole = stored(path)
+        top, left = (whole.shape[1] - SIZE) // 2, (whole.shape[2] - SIZE) // 2
+        assert torch.equal(square, whole[:, top : top + SIZE, left : left + SIZE])
+    order = torch.tensor([[5, 0], [3, 3]])
+    assert torch.equal(photos[order], photos[:][order])
+    assert torch.equal(photos.subset(torch.tensor([6, 2]))[1], photos[2])
+    assert torch.equal(torch.cat(list(photos.split(2))), photos[:])
+
+
+def test_crops_reach_all_of_a_photo(store: Store, pictures: list[Path]) -> None:
+    """Against torchvision, photo by photo."""
+    found = Photos(store.open()).wholes(torch.arange(len(SHAPES)))
+    top, left, height, width = random_boxes(found.heights, found.widths, Draws(torch.arange(len(SHAPES))))
+    crops = found.resized_crops(top, left, height, width, 24)
+    boxes = torch.stack([top, left, height, width], 1).tolist()
+    for path, crop, box in zip(pictures, crops, boxes, strict=True):
+        wanted = resized_crop(stored(path).float(), *box, [24, 24], antialias=False)
+        assert (crop.float() - wanted).abs().max() <= 0.51  # rounded to bytes
+    whole = found.resized_crops(0 * top, 0 * left, found.heights, found.widths, SIZE)
+    for path, crop in zip(pictures, whole, strict=True):
+        wanted = resized_crop(stored(path).float(), 0, 0, *stored(path).shape[1:], [SIZE, SIZE], antialias=False)
+        assert (crop.float() - wanted).abs().max() <= 0.51
+
+
+@pytest.mark.parametrize("crop", ["pad", "resized"])
+@pytest.mark.parametrize("augmentation", ["none", "basic", "autoaug"])
+def test_a_photo_is_augmented_the_same_in_any_batch(store: Store, augmentation: str, crop: str) -> None:
+    photos, keys = Photos(store.open()), torch.arange(100, 100 + len(SHAPES))
+    augmented = augment.build(augmentation, size=28, crop=crop, policy="imagenet")
+    together = augmented(wholes(photos, torch.arange(len(SHAPES))), keys)
+    assert together.shape == (len(SHAPES), 3, 28, 28)
+    for row in range(len(SHAPES)):
+        alone = augmented(wholes(photos, torch.tensor([row])), keys[row : row + 1])
+        assert torch.equal(together[row], alone[0])
+    if crop == "pad":  # a random window of the middle square
+        assert torch.equal(together, augmented(photos[:], keys))
+
+
+def test_square_photos_are_cropped_like_a_tensor(tmp_path: Path, pictures: list[Path]) -> None:
+    squashed = Store(tmp_path / "squares", pictures, [path.name for path in pictures], Resize(SIZE, squash=True))
+    squashed.prepare()
+    photos, keys = Photos(squashed.open()), torch.arange(len(SHAPES))
+    augmented = augment.build("basic", size=28, crop="resized")
+    difference = augmented(photos.wholes(keys), keys).int() - augmented(photos[:], keys).int()
+    assert difference.abs().max() <= 1  # grid_sample rounds a little differently
+
+
+def test_boxes_lie_inside_photos_of_any_shape() -> None:
+    heights, widths = torch.tensor([1, 500, 30, 256, 7]).repeat(200), torch.tensor([500, 1, 30, 341, 3]).repeat(200)
+    top, left, height, width = random_boxes(heights, widths, Draws(torch.arange(1000)))
+    assert (height >= 1).all() and (width >= 1).all() and (top >= 0).all() and (left >= 0).all()
+    assert (top + height <= heights).all() and (left + width <= widths).all()
+
+
+def test_a_benchmark_of_photos_is_one_of_their_squares(store: Store) -> None:
+    """Identity, mean and deviation come from the pixels, wherever the files are."""
+    photos = Photos(store.open())
+    squares, labels, names = photos[:], torch.tensor([0, 0, 0, 1, 1, 2, 2]), list(range(len(SHAPES)))
+    arguments = {"base_classes": 2, "ways": [1], "shots": [1]}
+    one, other = (split("x", "abc", each, labels, names, each, labels, **arguments) for each in (photos, squares))
+    assert (one.mean, one.std) == (other.mean, other.std) == mean_and_deviation(squares[:5])
+    assert torch.equal(one.sessions[1].images[:], other.sessions[1].images)
+    assert torch.equal(one.test(0)[0][:], other.test(0)[0])
+    assert contents(photos) != contents(photos.subset(torch.arange(6)))
+    assert contents(photos) == contents(Photos(store.open()).to("cpu"))
+
+
+def test_a_long_strip_keeps_its_middle(tmp_path: Path) -> None:
+    Image.new("RGB", (3000, 1), "red").save(tmp_path / "strip.png")
+    strip = Store(tmp_path / "store", [tmp_path / "strip.png"], ["strip.png"], Resize(SIZE))
+    strip.prepare()
+    opened = strip.open()
+    assert (opened.heights.item(), opened.widths.item()) == (SIZE, 2 * SIZE)
+
+
+def test_damage_is_found_by_name(store: Store) -> None:
+    assert store.damaged() == []
+    path = store.shards[1]
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(bytes(data))
+    assert store.damaged() == ["5.png"]
+    path.write_bytes(bytes(data[:-50]))
+    with pytest.raises(UserError, match=r"is damaged; delete it"):
+        store.open()
