@@ -11,9 +11,12 @@ from fscil.datasets import Dataset, data_root
 from fscil.errors import UserError
 
 
-def test_all_four_are_there_with_complete_options() -> None:
-    assert datasets.names()[:4] == ["glyphs", "digits", "cifar100", "folder"]
-    for name in ("glyphs", "digits", "cifar100", "folder"):
+BUILT_IN = ["glyphs", "digits", "cifar100", "omniglot", "folder"]
+
+
+def test_all_are_there_with_complete_options() -> None:
+    assert datasets.names()[: len(BUILT_IN)] == BUILT_IN
+    for name in BUILT_IN:
         dataset = datasets.get(name)
         assert dataset.name == name
         assert "\n" not in dataset.description
@@ -37,7 +40,7 @@ def test_other_packages_add_datasets_but_take_over_none(monkeypatch: pytest.Monk
     mine = EntryPoint("mine", "fscil.datasets.digits:DATASET", "fscil.datasets")
     taken = EntryPoint("glyphs", "fscil.datasets.digits:DATASET", "fscil.datasets")
     _plug_in(monkeypatch, mine, taken)
-    assert datasets.names() == ["glyphs", "digits", "cifar100", "folder", "mine"]
+    assert datasets.names() == [*BUILT_IN, "mine"]
     assert isinstance(datasets.get("mine"), Dataset)
     assert datasets.get("glyphs").name == "glyphs"
 
