@@ -111,8 +111,12 @@ def test_square_photos_are_cropped_like_a_tensor(tmp_path: Path, pictures: list[
 def test_boxes_lie_inside_photos_of_any_shape() -> None:
     heights, widths = torch.tensor([1, 500, 30, 256, 7]).repeat(200), torch.tensor([500, 1, 30, 341, 3]).repeat(200)
     top, left, height, width = random_boxes(heights, widths, Draws(torch.arange(1000)))
-    assert (height >= 1).all() and (width >= 1).all() and (top >= 0).all() and (left >= 0).all()
-    assert (top + height <= heights).all() and (left + width <= widths).all()
+    assert (height >= 1).all()
+    assert (width >= 1).all()
+    assert (top >= 0).all()
+    assert (left >= 0).all()
+    assert (top + height <= heights).all()
+    assert (left + width <= widths).all()
 
 
 def test_a_benchmark_of_photos_is_one_of_their_squares(store: Store) -> None:

@@ -10,7 +10,6 @@ from fscil import datasets
 from fscil.datasets import Dataset, data_root
 from fscil.errors import UserError
 
-
 BUILT_IN = ["glyphs", "digits", "cifar100", "omniglot", "folder"]
 
 
