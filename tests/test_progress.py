@@ -1,13 +1,11 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
 from rich.console import Console
 
-from fscil.engine import Engine, Stage
 from fscil.progress import duration, stage_progress
 
 
@@ -106,16 +104,6 @@ def test_a_terminal_gets_a_bar() -> None:
     assert "pretrain (loss 1.250)" in screen.getvalue()
     assert "3/7" in screen.getvalue()
     assert "left" in screen.getvalue()
-
-
-def test_the_engine_reports_what_it_trains(make_stage: Callable[..., Stage]) -> None:
-    screen = io.StringIO()
-    Engine(console=Console(file=screen, force_terminal=True, width=100, _environ={"TERM": "xterm"})).train(make_stage())
-    assert "practice (loss " in screen.getvalue()
-    assert "5/5" in screen.getvalue()
-    log = io.StringIO()
-    Engine(console=Console(file=log)).train(make_stage())
-    assert log.getvalue() == ""  # it is short
 
 
 @pytest.mark.parametrize(

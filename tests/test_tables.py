@@ -203,6 +203,13 @@ def test_weights_that_share_a_name_are_told_apart_by_their_checksums(make_result
     assert "2" * 16 in text
 
 
+def test_weights_stand_below_the_table_with_their_checksum(make_result: MakeResult) -> None:
+    results = [make_result(seed=seed, weights="imagenet sha256:0123456789abcdef") for seed in (1, 2)]
+    for table in (printed(results, width=80), markdown_table(results)):
+        assert table.count("weights: imagenet sha256:0123456789abcdef") == 1
+    assert "weights:" not in printed([make_result()])
+
+
 def test_every_benchmark_has_a_table_under_its_title(make_result: MakeResult) -> None:
     results = [make_result((3,), benchmark="digits"), make_result(benchmark="folder", title="my photos")]
     text = printed(results, width=80)

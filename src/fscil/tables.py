@@ -178,7 +178,7 @@ def session_table(results: Sequence[Result]) -> RenderableType:
             names, lines = [*OVER_ALL_MARGINS.values()], lines_over_all_margins(those)
             parts += [Text(f"{title}: whatever the margin", style="bold")]
             parts += [terminal_block(names, lines, range(len(names))), Text()]
-        parts += notes_below(labels(repetitions(those)))
+        parts += notes_below(those)
     several = any(len(group) > 1 for group in repetitions(results))
     words = [
         WORDS,
@@ -237,9 +237,9 @@ def at_natural_width(table: Table) -> Table:
     return table
 
 
-def notes_below(found: Labels) -> list[Table]:
+def notes_below(results: Sequence[Result]) -> list[Table]:
     table = Table.grid(padding=(0, 1))
-    for mark, text in notes(found):
+    for mark, text in [*notes(labels(repetitions(results))), *weights_notes(results)]:
         table.add_row(Text(mark, style="dim"), Text(text, style="dim"))
     return [table] if table.row_count else []
 
@@ -248,6 +248,12 @@ def notes(found: Labels) -> list[tuple[str, str]]:
     """What the letters stand for, and what all runs have in common."""
     mark = "all:" if len(found.each) > 1 else "settings:"
     return [*footnotes(found), *([(mark, ", ".join(found.shared))] if found.shared else [])]
+
+
+def weights_notes(results: Sequence[Result]) -> list[tuple[str, str]]:
+    """Pre-trained weights with their checksums."""
+    used = dict.fromkeys(result.weights for result in results if result.weights not in ("", "none"))
+    return [("weights:", weights) for weights in used]
 
 
 def markdown_table(results: Sequence[Result]) -> str:
@@ -264,7 +270,8 @@ def markdown_table(results: Sequence[Result]) -> str:
         if has_area(those):
             names, lines = [*OVER_ALL_MARGINS.values()], lines_over_all_margins(those)
             parts += ["Whatever the margin:\n", markdown_block(names, lines, range(len(names)))]
-        parts += [f"{mark} {plain(text)}\n" for mark, text in notes(labels(repetitions(those)))]
+        all_notes = [*notes(labels(repetitions(those))), *weights_notes(those)]
+        parts += [f"{mark} {plain(text)}\n" for mark, text in all_notes]
     return "\n".join(parts)
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import json
 import os
 from collections.abc import Callable
@@ -330,3 +331,13 @@ def test_a_file_that_is_no_folder_is_a_clear_error(make_stage: MakeStage, tmp_pa
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(UserError, match="cannot write"):
         Engine(folder=tmp_path / "file", console=Console(quiet=True)).train(make_stage())
+
+
+def test_the_engine_reports_what_it_trains(make_stage: Callable[..., Stage]) -> None:
+    screen = io.StringIO()
+    Engine(console=Console(file=screen, force_terminal=True, width=100, _environ={"TERM": "xterm"})).train(make_stage())
+    assert "practice (loss " in screen.getvalue()
+    assert "5/5" in screen.getvalue()
+    log = io.StringIO()
+    Engine(console=Console(file=log)).train(make_stage())
+    assert log.getvalue() == ""  # it is short
