@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -206,7 +207,7 @@ def test_weights_that_share_a_name_are_told_apart_by_their_checksums(make_result
 def test_weights_stand_below_the_table_with_their_checksum(make_result: MakeResult) -> None:
     results = [make_result(seed=seed, weights="imagenet sha256:0123456789abcdef") for seed in (1, 2)]
     for table in (printed(results, width=80), markdown_table(results)):
-        assert table.count("weights: imagenet sha256:0123456789abcdef") == 1
+        assert len(re.findall(r"weights: +imagenet sha256:0123456789abcdef", table)) == 1
     assert "weights:" not in printed([make_result()])
 
 
