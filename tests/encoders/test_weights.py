@@ -300,4 +300,12 @@ def test_without_a_network_the_user_is_told_to_give_a_path(published: Path, monk
 
 def test_encoders_without_imagenet_weights_say_so() -> None:
     refusal("imagenet", "there are no ImageNet weights for encoder resnet20; give weights=none or the path of a file")
+    with pytest.raises(UserError, match="there are no ImageNet weights for encoder resnet18-32; give weights=none or"):
+        build("imagenet", "resnet18-32")
     assert ResNet18.imagenet.endswith("/resnet18-f37072fd.pth")
+
+
+def test_resnet18_for_32_pixels_refuses_the_weights_of_the_other(tmp_path: Path) -> None:
+    path = save(tmp_path / "w.pth", ResNet18().state_dict())
+    with pytest.raises(UserError, match=r"does not fit encoder resnet18-32, with a different shape.*conv1\.weight"):
+        build(path, "resnet18-32")

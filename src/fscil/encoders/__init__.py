@@ -18,7 +18,7 @@ from torch import nn
 from fscil import distributed
 from fscil.encoders import weights as weight_files
 from fscil.encoders.encoder import EMBED_AT_ONCE, Encoder
-from fscil.encoders.resnet18 import ResNet18
+from fscil.encoders.resnet18 import ResNet18, ResNet18For32
 from fscil.encoders.resnet20 import ResNet20
 from fscil.encoders.shared_norm import share_statistics
 from fscil.errors import UserError
@@ -28,7 +28,7 @@ __all__ = ["EMBED_AT_ONCE", "Encoder", "backbone", "build", "choose_input_size",
 
 GROUP = "fscil.encoders"
 Backbone = Callable[[], nn.Module]
-BACKBONES: dict[str, Backbone] = {"resnet20": ResNet20, "resnet18": ResNet18}
+BACKBONES: dict[str, Backbone] = {"resnet20": ResNet20, "resnet18-32": ResNet18For32, "resnet18": ResNet18}
 
 # the field stores photos somewhat larger than the encoder sees them, which leaves room for random crops in training
 CONVENTIONAL_INPUT = {256: 224, 92: 84}  # by stored size
