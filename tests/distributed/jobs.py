@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from PIL import Image
 from rich.console import Console
+from timm.layers import BatchNormAct2d
 from torch import Tensor, nn
 
 from fscil import distributed, encoders, methods, runs
@@ -197,6 +198,7 @@ NORMS: dict[str, Callable[[], nn.Module]] = {
     "1d": lambda: nn.BatchNorm1d(3, momentum=0.3, eps=1e-2),
     "cumulative": lambda: nn.BatchNorm2d(3, momentum=None),
     "without weights": lambda: nn.BatchNorm2d(3, affine=False),
+    "timm's, with an activation": lambda: BatchNormAct2d(3, act_layer=nn.SiLU),
 }
 
 

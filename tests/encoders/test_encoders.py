@@ -253,7 +253,7 @@ def test_every_encoder_is_described_in_a_line(monkeypatch: pytest.MonkeyPatch) -
         monkeypatch, broken="no_such_package:encoder", bare=f"{__name__}:shapeless", wrong="fscil:__name__"
     )
     lines = encoders.descriptions()
-    assert list(lines) == [*encoders.BACKBONES, "bare", "broken", "wrong"]
+    assert list(lines) == [*encoders.BACKBONES, "bare", "broken", "wrong", "timm:NAME"]
     assert lines["resnet20"].startswith("64 dimensions, 271,824 parameters; for small images")
     assert lines["resnet18-32"].startswith("512 dimensions, 11,168,832 parameters; for small images")
     assert lines["resnet18"].startswith("512 dimensions, 11,176,512 parameters; for photos")

@@ -115,6 +115,23 @@ def test_resnet18_takes_torchvisions_names_in_half_precision(tmp_path: Path) -> 
     assert_holds(build(path, "resnet18"), wanted)
 
 
+class WithTable(ResNet20):
+    """Has a table that it computes itself and does not save."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stages[0].register_buffer("table", torch.arange(4), persistent=False)
+
+
+def test_files_that_hold_what_the_network_computes_itself_are_taken(
+    tmp_path: Path, state: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = save(tmp_path / "w.pth", {**state, "stages.0.table": torch.zeros(4)})
+    refusal(path, r"unknown: stages\.0\.table")
+    monkeypatch.setitem(encoders.BACKBONES, "with-table", WithTable)
+    assert_holds(build(path, "with-table"), state)
+
+
 def test_our_own_model_folder_and_its_file_are_weights(tmp_path: Path, state: State) -> None:
     other = build()
     other.backbone.load_state_dict(state)

@@ -15,7 +15,6 @@ from fscil import augment, distributed, encoders
 from fscil import model as models
 from fscil.benchmark import Session
 from fscil.code_version import digest_of_sources
-from fscil.encoders.weights import normalisation
 from fscil.engine import seed_for
 from fscil.engine.schedule import cosine
 from fscil.engine.stage import Batch, ParameterGroup
@@ -126,6 +125,7 @@ def pretrain(
     known = PretrainSettings if objective is COSINE else type(settings)
     fields = [field.name for field in dataclasses.fields(known) if field.name not in ("recipe", "steps")]
     own = {field: getattr(settings, field) for field in fields}
+    backbone = encoders.backbone(settings.encoder)
     facts = {
         **own,
         "epochs": settings.epochs_on(session),
@@ -133,9 +133,8 @@ def pretrain(
         "input_size": model.spec.input_size,
         "objective": objective.name,
         # these may come from another package
-        "code": digest_of_sources(
-            encoders.backbone(settings.encoder), type(model.encoder.backbone), objective.forward, objective.loss
-        ),
+        "code": digest_of_sources(backbone, type(model.encoder.backbone), objective.forward, objective.loss),
+        "package": getattr(backbone, "version", ""),
     }
     with encoder_cache.entry(facts, session, context, name) as cached:
         if not cached.load(model):
@@ -150,7 +149,7 @@ def new_model(session: Session, settings: PretrainSettings, context: Context) ->
     stored = session.images.shape[-1]
     mean, std = context.mean, context.std
     if settings.weights != "none":  # they expect pixels as in their own training
-        mean, std = distributed.broadcast(lambda: normalisation(settings.weights))
+        mean, std = distributed.broadcast(lambda: encoders.normalisation(settings.encoder, settings.weights))
     spec = ModelSpec(
         encoder=settings.encoder,
         stored_size=stored,
