@@ -62,6 +62,9 @@ class PretrainSettings:
     lr: float = setting(
         0.1, "highest learning rate, from which it decays to 0", origin="the paper's", least=0, most=HIGHEST_RATE
     )
+    head_lr: float = setting(
+        0.0, "the same for the classifier's rows in pre-training; 0: lr", least=0, most=HIGHEST_RATE
+    )
     momentum: float = setting(0.9, "of SGD", origin="the paper's", least=0, most=1)
     nesterov: bool = setting(True, "Nesterov's momentum", origin="the released code's; the paper does not say")
     weight_decay: float = setting(
@@ -69,6 +72,9 @@ class PretrainSettings:
     )
     warmup: int = setting(
         0, "epochs of linear warm-up; short trainings need it to start at all", least=0, most=MOST_STEPS
+    )
+    label_smoothing: float = setting(
+        0.0, "share of a label that pre-training spreads evenly over all classes", least=0, most=0.99
     )
     scale: float = setting(16.0, "of cosine logits, in pre-training and wherever logits are cosines", least=0, most=1e6)
 
@@ -94,11 +100,22 @@ class Objective:
     loss: Callable[[Model, Any, Batch], Tensor]  # of a whole step's outputs
 
 
-COSINE = Objective(
-    "cosine",
-    forward=lambda model, images: model.encoder(images),
-    loss=lambda model, embeddings, batch: F.cross_entropy(model.calibrator(model.rows, embeddings), batch["labels"]),
-)
+def cosine_objective(label_smoothing: float = 0.0) -> Objective:
+    def loss(model: Model, embeddings: Tensor, batch: Batch) -> Tensor:
+        logits = model.calibrator(model.rows, embeddings)
+        return F.cross_entropy(logits, batch["labels"], label_smoothing=label_smoothing)
+
+    return Objective("cosine", forward=lambda model, images: model.encoder(images), loss=loss)
+
+
+COSINE = cosine_objective()  # with the settings' label smoothing where it is pretrain's objective
+
+
+def parameter_groups(model: Model, settings: PretrainSettings) -> list[ParameterGroup]:
+    if not settings.head_lr:
+        return [ParameterGroup(list(model.parameters()), settings.lr)]
+    others = [parameter for parameter in model.parameters() if parameter is not model.rows]
+    return [ParameterGroup(others, settings.lr), ParameterGroup([model.rows], settings.head_lr)]
 
 
 def pretrain(
@@ -178,6 +195,8 @@ def fit(
     model: Model, session: Session, settings: PretrainSettings, context: Context, name: str, objective: Objective
 ) -> None:
     engine = context.engine
+    if objective is COSINE:
+        objective = cosine_objective(settings.label_smoothing)
     data = Batches(
         session,
         settings.batch,
@@ -194,7 +213,7 @@ def fit(
         data,
         forward=lambda images: objective.forward(model, images),
         loss=lambda outputs, batch: objective.loss(model, outputs, batch),
-        groups=[ParameterGroup(list(model.parameters()), settings.lr)],
+        groups=parameter_groups(model, settings),
         schedule=cosine(data.steps, settings.warmup_steps(session)),
         sgd=settings.sgd,
     )
