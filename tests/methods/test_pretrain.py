@@ -99,6 +99,16 @@ def test_settings_reach_the_optimiser(learned: Learned) -> None:
     assert [stage.schedule(step) for step in range(14)] == [expected(step) for step in range(14)]
 
 
+def test_the_smallest_crop_reaches_the_images(learned: Learned, tiny_benchmark: Callable[..., Benchmark]) -> None:
+    (*_, whole), (*_, parts) = (
+        learned("decoupled-cosine", crop="resized", crop_scale=scale, flip=False) for scale in (1.0, 0.1)
+    )
+    stored = {image.numpy().tobytes() for image in tiny_benchmark().sessions[0].images}
+    for stage, unchanged in ((whole, True), (parts, False)):
+        shown = {image.numpy().tobytes() for image in stage.prepare(0)["images"].flatten(0, 1)}
+        assert (shown <= stored) == unchanged
+
+
 def test_loss_is_cross_entropy_over_scaled_cosines(learned: Learned) -> None:
     (stage,) = learned("decoupled-cosine", scale=8.0, rows="trained")
     model: Any = stage.module.eval()

@@ -127,8 +127,9 @@ def _central_box(height: int, width: int, ratio: tuple[float, float]) -> tuple[i
     return height, width
 
 
-def random_resized_crop(images: Tensor, draws: Draws, *, size: int) -> Tensor:
-    boxes = random_boxes(images.shape[-2], images.shape[-1], draws)
+def random_resized_crop(images: Tensor, draws: Draws, *, size: int, smallest: float = 0.08) -> Tensor:
+    """Boxes of at least this share of the image's area, resized."""
+    boxes = random_boxes(images.shape[-2], images.shape[-1], draws, scale=(smallest, 1.0))
     top, left, height, width = (to_device(each, images.device) for each in boxes)
     return resized_crop(images, top, left, height, width, size)
 

@@ -30,7 +30,7 @@ HIGHEST_RATE = 1000  # a learning rate beyond this cannot be meant
 @dataclass(frozen=True)
 class PretrainSettings:
     recipe: str = setting(
-        "none", "epochs, steps, batch, lr and warmup under one name; each can still be set separately"
+        "none", "length, batch size, rates and the like under one name; each can still be set separately"
     )
     encoder: str = setting(
         "resnet20", "the network that embeds images; `fscil encoders` lists them", origin="the field's for CIFAR100"
@@ -47,6 +47,7 @@ class PretrainSettings:
     crop: str = setting(
         "pad", "pad and crop for small images, random resized crop for photos", choices=("pad", "resized")
     )
+    crop_scale: float = setting(0.08, "smallest share of an image's area that crop=resized takes", least=0.01, most=1)
     flip: bool = setting(True, "mirror images at random; off if left and right matter, as in writing")
     policy: str = setting("cifar10", "AutoAugment's policy", choices=("cifar10", "imagenet"))
     cutout: int = setting(0, "side of the square that autoaug blanks out, in pixels", least=0, most=4096)
@@ -185,6 +186,7 @@ def build_augmentation(settings: PretrainSettings, name: str, model: Model) -> a
         name,
         size=model.spec.input_size,
         crop=settings.crop,
+        crop_scale=settings.crop_scale,
         flip=settings.flip,
         policy=settings.policy,
         cutout=settings.cutout,
