@@ -103,6 +103,13 @@ def test_a_transformer_demands_its_size_and_a_convolutional_network_takes_any() 
             function()
 
 
+def test_images_that_a_convolutional_network_cannot_take_are_refused_in_a_line() -> None:
+    with pytest.raises(UserError, match=r"timm:inception_v3 cannot take images of 32 pixels a side \(.*change input_s"):
+        encoders.build("timm:inception_v3", MEAN, STD, input_size=32)
+    encoder = encoders.build("timm:test_resnet", MEAN, STD, input_size=32)
+    assert all(module.training for module in encoder.modules())
+
+
 # -- weights ---------------------------------------------------------------------------------------------------------
 def test_weights_of_another_model_are_refused_in_a_line(tmp_path: Path) -> None:
     path = saved(classifier("test_resnet"), tmp_path / "w.safetensors")
@@ -245,7 +252,8 @@ def test_timm_is_not_imported_for_other_encoders() -> None:
 def test_a_saved_model_predicts_again(
     start: Start, tmp_path: Path, tiny_benchmark: Callable[..., Benchmark], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    start("decoupled-cosine", "encoder=timm:test_efficientnet", "epochs=1", "batch=16", "lr=0.01")
+    result = start("decoupled-cosine", "encoder=timm:test_efficientnet", "epochs=1", "batch=16", "lr=0.01")
+    assert result.versions["timm"] == timm.__version__
     images = tiny_benchmark().test_images.permute(0, 2, 3, 1).numpy()
     predictions = torch.tensor(fscil.load(tmp_path / "run").predict_proba(list(images)))
     assert torch.equal(predictions, torch.tensor(fscil.load(tmp_path / "run" / "model").predict_proba(list(images))))

@@ -64,6 +64,19 @@ def _build(name: str, timm: Any, image: Sequence[int]) -> nn.Module:
     return network.train()
 
 
+def check_size(name: str, network: nn.Module, pixels: int) -> None:
+    """Refuse images that are too small, or otherwise unfit, for a network that claims to take any."""
+    try:
+        with torch.no_grad():
+            network.eval()(torch.zeros(1, 3, pixels, pixels))
+    except Exception as error:  # each of timm's networks says it in its own way
+        reason = _in_a_line(error)
+        raise UserError(
+            f"encoder {name} cannot take images of {pixels} pixels a side ({reason}); change input_size, or {ANOTHER}"
+        ) from error
+    network.train()
+
+
 def _address(published: Any) -> str | None:
     """Where the weights of that name are: on Hugging Face's hub, else elsewhere, or nowhere."""
     if published.hf_hub_id:
