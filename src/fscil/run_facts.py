@@ -75,7 +75,7 @@ def summarise_run(
     )
 
 
-def versions(encoder: str) -> dict[str, str]:
+def versions(encoder: str = "") -> dict[str, str]:
     packages = ["torch", "torchvision", "numpy", *(["timm"] if encoder.startswith(TIMM) else [])]
     known = {name: version(name) for name in packages}
     return {"fscil": fscil.__version__, "python": platform.python_version(), **known}
