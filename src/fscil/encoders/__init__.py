@@ -85,7 +85,7 @@ def build(
     else:
         _check_demand(name, make, input_size)
     network = make()
-    if name.startswith(timm_models.PREFIX) and input_size is not None:
+    if name.startswith(timm_models.PREFIX) and input_size is not None and _demanded(make) is None:
         timm_models.check_size(name, network, input_size)
     if not isinstance(getattr(network, "dim", None), int):
         raise UserError(f"encoder {name!r} does not give the size of its embeddings as `dim`; ask its authors")
