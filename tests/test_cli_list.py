@@ -63,7 +63,7 @@ def test_encoders_with_a_line_each(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("words", [("methods",), ("encoders",), ("data", "list"), ("reproduce",)])
 def test_lists_fit_into_80_columns(words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    ours = {name: encoders.BACKBONES[name] for name in ("resnet20", "resnet18")}
+    ours = {name: encoders.BACKBONES[name] for name in ("resnet20", "resnet18-32", "resnet18")}
     monkeypatch.setattr(encoders, "BACKBONES", ours)  # without those of other tests
     found = runner.invoke(app, words)
     assert found.exit_code == 0, found.output

@@ -94,6 +94,22 @@ def test_the_recipe_is_the_typed_one_or_the_presets_or_the_datasets(preset: Pres
     assert found("mine", "recipe=large-batch", "batch=9") == ["large-batch", 300, 9, 0.3]
 
 
+def test_fine_tuning_has_rates_and_crops_of_its_own() -> None:
+    keys = ("epochs", "batch", "lr", "head_lr", "warmup", "label_smoothing", "crop_scale")
+    values = [120, 128, 0.002, 0.04, 0, 0.1, 0.3]
+
+    def found(*typed: str) -> list[object]:
+        settings = resolve("limit", "folder", typed).settings
+        return [settings[key] for key in keys]
+
+    assert found("recipe=fine-tuning") == values
+    assert found("recipe=fine-tuning", "crop_scale=0.2") == [*values[:-1], 0.2]
+    assert found("recipe=paper") == [300, 128, 0.1, 0.0, 0, 0.0, 0.08]
+    config = resolve("limit", "folder", ["recipe=fine-tuning", "head_lr=0.1"])
+    assert config.changed == ["recipe=fine-tuning", "head_lr=0.1"]
+    assert config.sources["label_smoothing"] == "recipe fine-tuning"
+
+
 def test_a_dataset_may_change_a_part_of_its_recipe(digits_defaults: Callable[..., None]) -> None:
     digits_defaults(recipe="quick", epochs=6)
     settings = resolve("finetune", "digits").settings

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 ASKED_FOR = [
     *PROJECT["project"]["dependencies"],
-    *PROJECT["project"]["optional-dependencies"]["test"],
+    *(asked for extra in PROJECT["project"]["optional-dependencies"].values() for asked in extra),
     *PROJECT["build-system"]["requires"],
 ]
 

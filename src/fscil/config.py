@@ -108,7 +108,7 @@ def resolve(preset: str, benchmark: str, overrides: Sequence[str] = (), seed: in
         if pretrains and (other := other_length(own)) and values[other]:
             values[other], sources[other] = 0, source
     if "encoder" in known:
-        choose(values["encoder"], encoders.names(), "encoder")
+        encoders.check(values["encoder"])
     if "calibrator" in known:
         for name in values["calibrator"].split(","):  # a check may choose among several
             choose(name.strip(), calibrators.names(), "calibrator")

@@ -14,6 +14,7 @@ from torch import Tensor
 from fscil import calibrators, encoders
 from fscil import model as models
 from fscil.config import Config
+from fscil.encoders.timm_models import PREFIX as TIMM
 from fscil.engine.checkpoint import load_tensors, save_tensors
 from fscil.errors import UserError
 from fscil.files import check_regular, is_unicode, read_regular, write_atomically
@@ -87,7 +88,11 @@ def check_parts(facts: dict[str, Any]) -> None:
     model = facts.get("model")
     if not isinstance(model, dict):
         return
-    for what, names in {"encoder": encoders.names(), "calibrator": calibrators.names()}.items():
+    known = encoders.names()
+    if str(model.get("encoder")).startswith(TIMM):
+        encoders.check(model["encoder"])  # says what to install
+        known = [model["encoder"]]
+    for what, names in {"encoder": known, "calibrator": calibrators.names()}.items():
         if what in model and model[what] not in names:
             raise UserError(f"the model's {what} {model[what]!r} is unknown here; install the package that provides it")
 

@@ -1,4 +1,4 @@
-"""Recipes: named sets of length, batch size and learning rate for pre-training, from recipes.toml."""
+"""Recipes: named sets of values for pre-training, such as length, batch size and rates, from recipes.toml."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from fscil.naming import choose
 
 NONE = "none"  # no recipe: the method's own values
-KEYS = ("epochs", "steps", "batch", "lr", "warmup")
+KEYS = ("epochs", "steps", "batch", "lr", "head_lr", "warmup", "label_smoothing", "crop_scale")
 
 
 def names() -> list[str]:

@@ -13,6 +13,7 @@ from fscil import distributed, margins, methods
 from fscil.answers import Answers
 from fscil.benchmark import Benchmark, digest
 from fscil.config import Config
+from fscil.encoders.timm_models import PREFIX as TIMM
 from fscil.images import StreamedImages, contents_of_copies
 from fscil.metrics import summarise
 from fscil.results import Result, Trial
@@ -65,7 +66,7 @@ def summarise_run(
         config_hash=config.hash,
         changed=config.changed,
         command=config.command,
-        versions=versions(),
+        versions=versions(method.model.spec.encoder),
         device=describe(device),
         split_checksum=benchmark.split_checksum,
         class_names=list(benchmark.class_names),
@@ -74,8 +75,9 @@ def summarise_run(
     )
 
 
-def versions() -> dict[str, str]:
-    known = {name: version(name) for name in ("torch", "torchvision", "numpy")}
+def versions(encoder: str = "") -> dict[str, str]:
+    packages = ["torch", "torchvision", "numpy", *(["timm"] if encoder.startswith(TIMM) else [])]
+    known = {name: version(name) for name in packages}
     return {"fscil": fscil.__version__, "python": platform.python_version(), **known}
 
 

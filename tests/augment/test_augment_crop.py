@@ -147,6 +147,24 @@ def test_random_boxes_keep_to_area_and_ratio(height: int, width: int) -> None:
         assert (w / h).log().mean().item() == pytest.approx(0, abs=0.01)
 
 
+@pytest.mark.parametrize("smallest", [0.3, 0.7])
+def test_resized_crops_take_at_least_the_share_asked_for(smallest: float) -> None:
+    """Pixels that count columns and rows show how far apart the corners of a crop were."""
+    images = torch.zeros(2000, 3, 100, 100, dtype=torch.uint8)
+    images[:, 0], images[:, 1] = torch.arange(100), torch.arange(100)[:, None]
+    crops = random_resized_crop(images, draws(2000), size=100, smallest=smallest).double()
+    width = crops[:, 0, 0, -1] - crops[:, 0, 0, 0] + 1
+    height = crops[:, 1, -1, 0] - crops[:, 1, 0, 0] + 1
+    share = width * height / 100**2
+    assert smallest - 0.02 < share.min() < smallest + 0.02
+    assert share.max() > 0.95
+
+
+def test_a_smallest_share_of_all_leaves_the_whole_image() -> None:
+    images = noise(20, 24, 24)
+    assert torch.equal(random_resized_crop(images, draws(20), size=24, smallest=1.0), images)
+
+
 def test_boxes_that_never_fit_fall_back_to_the_centre() -> None:
     top, left, h, w = random_boxes(10, 100, draws(5), scale=(0.9, 1.0))
     assert h.tolist() == [10] * 5

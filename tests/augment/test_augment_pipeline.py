@@ -67,6 +67,15 @@ def test_cutout_and_policy_are_for_autoaug_alone() -> None:
     assert changed.float().mean() > 100
 
 
+def test_crop_scale_is_for_resized_crops_alone() -> None:
+    images = noise()
+    for crop, same in (("pad", True), ("resized", False)):
+        found = build("basic", size=32, crop=crop, crop_scale=0.5)(images, keys(images))
+        assert torch.equal(found, build("basic", size=32, crop=crop)(images, keys(images))) == same
+    whole = build("basic", size=32, crop="resized", crop_scale=1.0, flip=False)(images, keys(images))
+    assert torch.equal(whole, images)
+
+
 @pytest.mark.parametrize("settings", ALL, ids=str)
 def test_an_image_does_not_notice_its_neighbours(settings: dict, monkeypatch: pytest.MonkeyPatch) -> None:
     """However a batch is split, ordered or sharded, an image gets the augmentation of its key."""
@@ -95,6 +104,8 @@ def test_moved_images_are_filled_with_grey() -> None:
         ({"augmentation": "basic", "crop": "centre"}, "pad, resized"),
         ({"augmentation": "autoaug", "policy": "svhn"}, "cifar10, imagenet"),
         ({"augmentation": "autoaug", "cutout": -1}, "cutout at least 0"),
+        ({"augmentation": "basic", "crop_scale": 0}, "crop_scale=0 must be above 0 and at most 1"),
+        ({"augmentation": "basic", "crop_scale": 1.5}, r"crop_scale=1\.5 must be above 0 and at most 1"),
     ],
 )
 def test_wrong_names_are_answered_with_the_right_ones(settings: dict, right: str) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from PIL import Image
 from rich.console import Console
+from timm.layers import BatchNormAct2d
 from torch import Tensor, nn
 
 from fscil import distributed, encoders, methods, runs
@@ -87,6 +88,7 @@ SCENARIOS: dict[str, tuple[str, dict[str, Any]]] = {
     "pre-training": ("decoupled-cosine", {**PRETRAIN, "epochs": 2, "batch": 14}),
     "ResNet20": ("decoupled-cosine", {**PRETRAIN, "encoder": "resnet20"}),
     "pre-training, uneven shares": ("decoupled-cosine", PRETRAIN),
+    "a faster head": ("decoupled-cosine", {**PRETRAIN, "head_lr": 0.05, "label_smoothing": 0.1, "rows": "trained"}),
     "blends": ("limit", {**META, "fake_classes": "mixed"}),
     "base classes, uneven shares": ("limit", {**META, "fake_shot": 2}),
     "fixed encoder": ("limit", {**META, "fake_classes": "mixed", "encoder_lr": 0.0}),
@@ -98,7 +100,7 @@ SCENARIOS: dict[str, tuple[str, dict[str, Any]]] = {
     "rotated classes": ("limit", {**META, "fake_classes": "rotated"}),
     "rotated classes, fixed encoder": ("limit", {**META, "fake_classes": "rotated", "encoder_lr": 0.0}),
 }
-IN_FLOAT32 = list(SCENARIOS)[:5]
+IN_FLOAT32 = list(SCENARIOS)[:6]
 # in float32 only small steps stay comparable
 SMALL = {"lr": 5e-4, "encoder_lr": 2e-4, "rows_lr": 2e-4, "calibrator_lr": 2e-4, "session_lr": 5e-4}
 LARGE = {"lr": 0.02, "encoder_lr": 0.01, "rows_lr": 0.01, "calibrator_lr": 0.01, "session_lr": 0.01}
@@ -197,6 +199,7 @@ NORMS: dict[str, Callable[[], nn.Module]] = {
     "1d": lambda: nn.BatchNorm1d(3, momentum=0.3, eps=1e-2),
     "cumulative": lambda: nn.BatchNorm2d(3, momentum=None),
     "without weights": lambda: nn.BatchNorm2d(3, affine=False),
+    "timm's, with an activation": lambda: BatchNormAct2d(3, act_layer=nn.SiLU),
 }
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from fscil import encoders
 from fscil.encoders import Encoder
-from fscil.encoders.resnet18 import ResNet18
+from fscil.encoders.resnet18 import ResNet18, ResNet18For32
 from fscil.encoders.resnet20 import BasicBlock, ResNet20
 from fscil.errors import UserError
 
@@ -25,7 +25,8 @@ def some_images(n: int, size: int = 32) -> Tensor:
 
 
 @pytest.mark.parametrize(
-    ("name", "parameters", "dim", "size"), [("resnet20", 271_824, 64, 32), ("resnet18", 11_176_512, 512, 84)]
+    ("name", "parameters", "dim", "size"),
+    [("resnet20", 271_824, 64, 32), ("resnet18-32", 11_168_832, 512, 32), ("resnet18", 11_176_512, 512, 84)],
 )
 def test_size_and_output_of_the_benchmarks_networks(name: str, parameters: int, dim: int, size: int) -> None:
     encoder = encoders.build(name, MEAN, STD).eval()
@@ -132,7 +133,11 @@ def test_initialisation_follows_torchs_seed() -> None:
 
 @pytest.mark.parametrize(
     ("name", "names", "fingerprint"),
-    [("resnet20", "c1f4e61dd5385bec", -8.69169014), ("resnet18", "d3cc0eb93dffc376", -50.29239913)],
+    [
+        ("resnet20", "c1f4e61dd5385bec", -8.69169014),
+        ("resnet18-32", "9af84df7da00f44f", -18.03870425),
+        ("resnet18", "d3cc0eb93dffc376", -50.29239913),
+    ],
 )
 def test_initial_weights_of_a_seed_never_change(name: str, names: str, fingerprint: float) -> None:
     """A run of this version starts from the same weights as one of the first version did."""
@@ -150,7 +155,13 @@ def test_initial_weights_of_a_seed_never_change(name: str, names: str, fingerpri
 # -- spatial features ------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("name", "size", "shape"),
-    [("resnet20", 32, (64, 8, 8)), ("resnet20", 9, (64, 3, 3)), ("resnet18", 84, (512, 3, 3))],
+    [
+        ("resnet20", 32, (64, 8, 8)),
+        ("resnet20", 9, (64, 3, 3)),
+        ("resnet18", 84, (512, 3, 3)),
+        ("resnet18-32", 32, (512, 4, 4)),
+        ("resnet18-32", 9, (512, 2, 2)),
+    ],
 )
 def test_embeddings_are_the_mean_of_spatial_features(name: str, size: int, shape: tuple[int, ...]) -> None:
     encoder = encoders.build(name, MEAN, STD).eval()
@@ -170,6 +181,18 @@ def test_resnet18_computes_what_torchvisions_does() -> None:
     theirs.load_state_dict(ours.state_dict())
     x = torch.randn(2, 3, 40, 40)
     assert torch.equal(ours(x), theirs.eval()(x))
+
+
+def test_resnet18_for_32_pixels_is_torchvisions_with_another_stem() -> None:
+    torch.manual_seed(1)
+    ours = ResNet18For32().eval()
+    theirs = torchvision.models.resnet18(weights=None)
+    theirs.conv1, theirs.maxpool, theirs.fc = nn.Conv2d(3, 64, 3, 1, 1, bias=False), nn.Identity(), nn.Identity()
+    theirs.load_state_dict(ours.state_dict())
+    x = torch.randn(2, 3, 32, 32)
+    assert torch.equal(ours(x), theirs.eval()(x))
+    deviation = (2 / (64 * 9)) ** 0.5  # He et al.'s, by the number of outputs
+    assert ours.conv1.weight.std().item() == pytest.approx(deviation, rel=0.1)
 
 
 def test_an_encoder_without_spatial_features_says_so() -> None:
@@ -230,9 +253,10 @@ def test_every_encoder_is_described_in_a_line(monkeypatch: pytest.MonkeyPatch) -
         monkeypatch, broken="no_such_package:encoder", bare=f"{__name__}:shapeless", wrong="fscil:__name__"
     )
     lines = encoders.descriptions()
-    assert list(lines) == [*encoders.BACKBONES, "bare", "broken", "wrong"]
-    assert lines["resnet20"].startswith("64-dimensional embeddings, 271,824 parameters; for small images")
-    assert lines["resnet18"].startswith("512-dimensional embeddings, 11,176,512 parameters; for photos")
+    assert list(lines) == [*encoders.BACKBONES, "bare", "broken", "wrong", "timm:NAME"]
+    assert lines["resnet20"].startswith("64 dimensions, 271,824 parameters; for small images")
+    assert lines["resnet18-32"].startswith("512 dimensions, 11,168,832 parameters; for small images")
+    assert lines["resnet18"].startswith("512 dimensions, 11,176,512 parameters; for photos")
     assert lines["bare"] == "no description"
     assert "no_such_package:encoder cannot be imported" in lines["broken"]
     assert "neither a class nor a function" in lines["wrong"]

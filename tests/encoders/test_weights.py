@@ -115,6 +115,23 @@ def test_resnet18_takes_torchvisions_names_in_half_precision(tmp_path: Path) -> 
     assert_holds(build(path, "resnet18"), wanted)
 
 
+class WithTable(ResNet20):
+    """Has a table that it computes itself and does not save."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stages[0].register_buffer("table", torch.arange(4), persistent=False)
+
+
+def test_files_that_hold_what_the_network_computes_itself_are_taken(
+    tmp_path: Path, state: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = save(tmp_path / "w.pth", {**state, "stages.0.table": torch.zeros(4)})
+    refusal(path, r"unknown: stages\.0\.table")
+    monkeypatch.setitem(encoders.BACKBONES, "with-table", WithTable)
+    assert_holds(build(path, "with-table"), state)
+
+
 def test_our_own_model_folder_and_its_file_are_weights(tmp_path: Path, state: State) -> None:
     other = build()
     other.backbone.load_state_dict(state)
@@ -300,4 +317,12 @@ def test_without_a_network_the_user_is_told_to_give_a_path(published: Path, monk
 
 def test_encoders_without_imagenet_weights_say_so() -> None:
     refusal("imagenet", "there are no ImageNet weights for encoder resnet20; give weights=none or the path of a file")
+    with pytest.raises(UserError, match="there are no ImageNet weights for encoder resnet18-32; give weights=none or"):
+        build("imagenet", "resnet18-32")
     assert ResNet18.imagenet.endswith("/resnet18-f37072fd.pth")
+
+
+def test_resnet18_for_32_pixels_refuses_the_weights_of_the_other(tmp_path: Path) -> None:
+    path = save(tmp_path / "w.pth", ResNet18().state_dict())
+    with pytest.raises(UserError, match=r"does not fit encoder resnet18-32, with a different shape.*conv1\.weight"):
+        build(path, "resnet18-32")

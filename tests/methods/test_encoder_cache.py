@@ -97,7 +97,18 @@ def test_a_cached_encoder_is_the_one_that_would_be_trained(
     assert all(torch.equal(a, b) for a, b in zip(cached.state().values(), trained.state().values(), strict=True))
 
 
-@pytest.mark.parametrize("change", [{"seed": 2}, {"epochs": 2}, {"augmentation": "none"}, {"lr": 0.03}, {"scale": 8.0}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"seed": 2},
+        {"epochs": 2},
+        {"augmentation": "none"},
+        {"lr": 0.03},
+        {"head_lr": 0.03},
+        {"label_smoothing": 0.1},
+        {"scale": 8.0},
+    ],
+)
 def test_other_seeds_and_settings_are_other_encoders(learn: Learner, folder: Path, change: dict[str, Any]) -> None:
     first, other = learn(), learn(**change)
     assert not was_cached(other)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from fscil.benchmark import Benchmark, Session
 from fscil.engine import Stage
 from fscil.engine.schedule import cosine
 from fscil.methods import Method
-from fscil.methods.pretrain import new_model
+from fscil.methods.pretrain import new_model, pretrain
 from fscil.methods.training import augmented, items_of, steps_of_epoch
 from fscil.model import ModelSpec
 
@@ -98,6 +99,16 @@ def test_settings_reach_the_optimiser(learned: Learned) -> None:
     assert [stage.schedule(step) for step in range(14)] == [expected(step) for step in range(14)]
 
 
+def test_the_smallest_crop_reaches_the_images(learned: Learned, tiny_benchmark: Callable[..., Benchmark]) -> None:
+    (*_, whole), (*_, parts) = (
+        learned("decoupled-cosine", crop="resized", crop_scale=scale, flip=False) for scale in (1.0, 0.1)
+    )
+    stored = {image.numpy().tobytes() for image in tiny_benchmark().sessions[0].images}
+    for stage, unchanged in ((whole, True), (parts, False)):
+        shown = {image.numpy().tobytes() for image in stage.prepare(0)["images"].flatten(0, 1)}
+        assert (shown <= stored) == unchanged
+
+
 def test_loss_is_cross_entropy_over_scaled_cosines(learned: Learned) -> None:
     (stage,) = learned("decoupled-cosine", scale=8.0, rows="trained")
     model: Any = stage.module.eval()
@@ -107,6 +118,50 @@ def test_loss_is_cross_entropy_over_scaled_cosines(learned: Learned) -> None:
         logits = [[8 * F.cosine_similarity(e, w, dim=0) for w in model.rows] for e in embeddings]
         by_hand = F.cross_entropy(torch.tensor(logits), batch["labels"])
         assert float(stage.loss(batch)) == pytest.approx(float(by_hand), rel=1e-5)
+
+
+@pytest.mark.parametrize(("head_lr", "label_smoothing"), [(0.0, 0.0), (0.3, 0.0), (0.0, 0.3), (0.3, 0.3), (0.001, 0.9)])
+def test_pretraining_is_a_plain_loop_with_a_rate_for_the_head_and_smoothed_labels(
+    learned: Learned,
+    make_method: MakeMethod,
+    tiny_benchmark: Callable[..., Benchmark],
+    head_lr: float,
+    label_smoothing: float,
+) -> None:
+    chosen = {"lr": 0.01, "head_lr": head_lr, "label_smoothing": label_smoothing}
+    chosen |= {"epochs": 3, "warmup": 1, "weight_decay": 0.01}
+    session = tiny_benchmark().sessions[0]
+    method = make_method("decoupled-cosine", tiny_benchmark(), **chosen)
+    trained = pretrain(session, method.settings, method.context)
+
+    (stage,) = learned("decoupled-cosine", **chosen)  # for its batches alone
+    method = make_method("decoupled-cosine", tiny_benchmark(), **chosen)
+    model = new_model(session, method.settings, method.context).train()
+    rates = [0.01, head_lr or 0.01]
+    groups = [{"params": list(model.encoder.parameters())}, {"params": [model.rows]}]
+    optimiser = torch.optim.SGD(groups, 0.1, momentum=0.9, weight_decay=0.01, nesterov=True)
+    step = 0
+    for epoch in range(3):
+        batches = stage.prepare(epoch)
+        for images, labels in zip(batches["images"], batches["labels"], strict=True):
+            factor = (step + 1) / 2 if step < 2 else 0.5 + 0.5 * math.cos(math.pi * (step - 2) / 4)
+            for group, rate in zip(optimiser.param_groups, rates, strict=True):
+                group["lr"] = rate * factor
+            logits = 16 * F.normalize(model.encoder(images)) @ F.normalize(model.rows).T
+            wanted = F.one_hot(labels, 4) * (1 - label_smoothing) + label_smoothing / 4
+            optimiser.zero_grad()
+            (-(wanted * logits.log_softmax(1)).sum(1).mean()).backward()
+            optimiser.step()
+            step += 1
+    assert step == 6
+    assert torch.allclose(trained.rows, model.rows, atol=1e-4)
+    for ours, by_hand in zip(trained.encoder.parameters(), model.encoder.parameters(), strict=True):
+        assert torch.allclose(ours, by_hand, atol=1e-4)
+
+
+def test_without_a_rate_of_its_own_the_head_learns_with_the_rest(learned: Learned) -> None:
+    (stage,) = learned("decoupled-cosine", lr=0.3)
+    assert len(stage.groups) == 1  # as before there was such a rate, to the bit
 
 
 def test_finetuning_takes_all_shots_as_one_batch_and_its_own_settings(learned: Learned) -> None:

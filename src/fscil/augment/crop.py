@@ -127,10 +127,12 @@ def _central_box(height: Tensor, width: Tensor, ratio: tuple[float, float]) -> t
     return height.minimum((width / low).round().long()), width.minimum((height * high).round().long())
 
 
-def random_resized_crop(images: Tensor | Wholes, draws: Draws, *, size: int) -> Tensor:
+def random_resized_crop(images: Tensor | Wholes, draws: Draws, *, size: int, smallest: float = 0.08) -> Tensor:
+    """Boxes of at least this share of the image's area, resized."""
     if isinstance(images, Wholes):
-        return images.resized_crops(*random_boxes(images.heights, images.widths, draws), size)
-    boxes = random_boxes(images.shape[-2], images.shape[-1], draws)
+        boxes = random_boxes(images.heights, images.widths, draws, scale=(smallest, 1.0))
+        return images.resized_crops(*boxes, size)
+    boxes = random_boxes(images.shape[-2], images.shape[-1], draws, scale=(smallest, 1.0))
     top, left, height, width = (to_device(each, images.device) for each in boxes)
     return resized_crop(images, top, left, height, width, size)
 

@@ -29,7 +29,14 @@ CUDA_CHUNK = 32768 * 32 * 32
 
 
 def build(
-    augmentation: str, *, size: int, crop: str = "pad", flip: bool = True, policy: str = "cifar10", cutout: int = 0
+    augmentation: str,
+    *,
+    size: int,
+    crop: str = "pad",
+    crop_scale: float = 0.08,
+    flip: bool = True,
+    policy: str = "cifar10",
+    cutout: int = 0,
 ) -> Augment:
     """The augmentation as a function of uint8 images and, on the host, their keys (keys_for), which decide every draw.
 
@@ -39,20 +46,23 @@ def build(
       arguments policy and cutout only matter here.
 
     The crop "pad" takes a random window; images of exactly this size are first padded with black by an eighth of it.
-    The crop "resized" takes a random part of 8 to 100 percent of the area at 3:4 to 4:3 and resizes it. Of whole photos
-    all but "resized" see the middle square. After the first call nothing makes the host wait for CUDA.
+    The crop "resized" takes a random part, of at least the share crop_scale of the area and at 3:4 to 4:3, and resizes
+    it. Of whole photos all but "resized" see the middle square. After the first call nothing makes the host wait for
+    CUDA.
     """
     _check("augmentation", augmentation, AUGMENTATIONS)
     _check("crop", crop, CROPS)
     _check("policy", policy, POLICIES)
     if size < 1 or cutout < 0:
         raise UserError(f"size must be at least 1 and cutout at least 0, but size={size} and cutout={cutout}")
+    if not 0 < crop_scale <= 1:
+        raise UserError(f"crop_scale={crop_scale} must be above 0 and at most 1, the whole image")
     if augmentation == "none":
         return lambda images, keys: centre_crop(_checked(_squares(images), size), size)
 
     padding = size // 8
     smallest = size - 2 * padding if crop == "pad" else 1
-    first: Callable[[Any, Draws], Tensor] = partial(random_resized_crop, size=size)
+    first: Callable[[Any, Draws], Tensor] = partial(random_resized_crop, size=size, smallest=crop_scale)
     if crop == "pad":
         first = partial(random_pad_crop, size=size, padding=padding)
     stages: list[Callable[[Tensor, Draws], Tensor]] = []

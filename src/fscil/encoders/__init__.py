@@ -3,9 +3,13 @@
 A backbone is a class or function without arguments that returns an nn.Module: float images [n, 3, h, w] to embeddings
 [n, dim], with the attribute `dim`. The first line of its docstring is its description. It may also have
 - `input_size`: the only image size in pixels that it accepts; without it, it accepts any,
-- `imagenet`: the URL of ImageNet weights, a file named after the first digits of its SHA-256 as torchvision's are,
+- `imagenet`: the URL of ImageNet weights: on Hugging Face's hub, or a file named after the first digits of its SHA-256
+  as torchvision's are,
+- `mean` and `std`: of the pixels that its published weights were trained on; without them, ImageNet's,
+- `heads`: names of parts that weights files have and the backbone lacks, beside parts that it has,
+- `version`: of the package that it comes from; the encoder cache keeps versions apart,
 - `spatial`: a method that returns the features before pooling, [n, dim, h', w'].
-Other packages add theirs as entry points of the group `fscil.encoders`.
+Other packages add theirs as entry points of the group `fscil.encoders`; `timm:NAME` is any model of timm.
 """
 
 from __future__ import annotations
@@ -16,27 +20,43 @@ from importlib.metadata import EntryPoint, entry_points
 from torch import nn
 
 from fscil import distributed
+from fscil.encoders import timm_models
 from fscil.encoders import weights as weight_files
 from fscil.encoders.encoder import EMBED_AT_ONCE, Encoder
-from fscil.encoders.resnet18 import ResNet18
+from fscil.encoders.resnet18 import ResNet18, ResNet18For32
 from fscil.encoders.resnet20 import ResNet20
 from fscil.encoders.shared_norm import share_statistics
 from fscil.errors import UserError
+from fscil.images import Colour
 from fscil.naming import choose
 
-__all__ = ["EMBED_AT_ONCE", "Encoder", "backbone", "build", "choose_input_size", "descriptions", "names"]
+__all__ = [
+    "EMBED_AT_ONCE", "Encoder", "backbone", "build", "check", "choose_input_size", "descriptions", "names",
+    "normalisation",
+]  # fmt: skip
 
 GROUP = "fscil.encoders"
 Backbone = Callable[[], nn.Module]
-BACKBONES: dict[str, Backbone] = {"resnet20": ResNet20, "resnet18": ResNet18}
+BACKBONES: dict[str, Backbone] = {"resnet20": ResNet20, "resnet18-32": ResNet18For32, "resnet18": ResNet18}
 
 # the field stores photos somewhat larger than the encoder sees them, which leaves room for random crops in training
 CONVENTIONAL_INPUT = {256: 224, 92: 84}  # by stored size
 
 
 def names() -> list[str]:
-    """The built-in encoders, then those of other packages by name; a built-in name cannot be overridden."""
+    """The built-in encoders, then those of other packages by name; a built-in name cannot be overridden.
+
+    timm's, more than a thousand, are not among them.
+    """
     return [*BACKBONES, *sorted(_of_other_packages())]
+
+
+def check(name: str) -> None:
+    """Refuse a name that no encoder has."""
+    if name.startswith(timm_models.PREFIX):
+        timm_models.check(name)
+    else:
+        choose(name, [*names(), timm_models.EXAMPLE], "encoder")
 
 
 def descriptions() -> dict[str, str]:
@@ -47,7 +67,7 @@ def descriptions() -> dict[str, str]:
             lines[name] = ((backbone(name).__doc__ or "").strip() or "no description").splitlines()[0]
         except UserError as error:
             lines[name] = str(error)
-    return lines
+    return {**lines, timm_models.EXAMPLE: timm_models.DESCRIPTION}
 
 
 def build(
@@ -65,16 +85,28 @@ def build(
     else:
         _check_demand(name, make, input_size)
     network = make()
+    if name.startswith(timm_models.PREFIX) and input_size is not None and _demanded(make) is None:
+        timm_models.check_size(name, network, input_size)
     if not isinstance(getattr(network, "dim", None), int):
         raise UserError(f"encoder {name!r} does not give the size of its embeddings as `dim`; ask its authors")
     source = "none"
     if weights != "none":
         state, url = network.state_dict(), _published_at(make)
-        source, tensors = distributed.broadcast(lambda: weight_files.load(weights, name, url, state))
+        # buffers that the network computes itself may stand in older files
+        spare = {buffer for buffer, _ in network.named_buffers()} - state.keys()
+        spare.update(getattr(make, "heads", ()))
+        source, tensors = distributed.broadcast(lambda: weight_files.load(weights, name, url, state, spare))
         network.load_state_dict(state | tensors)
     if distributed.world_size() > 1:
         share_statistics(network)
     return Encoder(network, mean, std, input_size, source)
+
+
+def normalisation(name: str, weights: str) -> tuple[Colour, Colour]:
+    """Mean and deviation of the pixels that these weights of the encoder expect."""
+    make = backbone(name)
+    published = getattr(make, "mean", weight_files.IMAGENET_MEAN), getattr(make, "std", weight_files.IMAGENET_STD)
+    return weight_files.normalisation(weights, published)
 
 
 def choose_input_size(name: str, stored: int, asked: int = 0) -> int:
@@ -122,7 +154,9 @@ def _of_other_packages() -> dict[str, EntryPoint]:
 
 def backbone(name: str) -> Backbone:
     """The function or class that builds the encoder's network."""
-    choose(name, names(), "encoder")
+    if name.startswith(timm_models.PREFIX):
+        return timm_models.backbone(name)
+    check(name)
     if name in BACKBONES:
         return BACKBONES[name]
     point = _of_other_packages()[name]

@@ -29,7 +29,7 @@ class BasicBlock(nn.Module):
 
 
 class ResNet20(nn.Module):
-    """64-dimensional embeddings, 271,824 parameters; for small images, 32 px
+    """64 dimensions, 271,824 parameters; for small images, 32 px
 
     float images [n, 3, h, w] -> embeddings [n, 64]
     """

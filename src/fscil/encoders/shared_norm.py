@@ -37,6 +37,16 @@ class SharedBatchNorm(nn.SyncBatchNorm):
         self.running_var.lerp_(variance, weight)
 
 
+class SharedBatchNormAct(SharedBatchNorm):
+    """For timm's BatchNormAct2d, which has an activation of its own."""
+
+    drop: nn.Module
+    act: nn.Module
+
+    def forward(self, input: Tensor) -> Tensor:
+        return self.act(self.drop(super().forward(input)))
+
+
 def moments(x: Tensor) -> tuple[Tensor, Tensor, int]:
     """Mean and (biased) variance of each channel over all processes [channels], and the count of values behind them."""
     means, variances = torch.batch_norm_update_stats(x, None, None, 0)  # many times faster than torch.var_mean
@@ -83,15 +93,17 @@ def along_channels(values: Tensor, x: Tensor) -> Tensor:
 
 
 def share_statistics(module: nn.Module) -> None:
-    """Replace torch's own batch normalisation inside the module; names and tensors of its state stay the same."""
+    """Replace batch normalisation of torch and timm inside the module; its state keeps its names and tensors."""
     for parent in list(module.modules()):
         for name, child in parent.named_children():
             if type(child) in PLAIN:
-                setattr(parent, name, _shared(child))
+                setattr(parent, name, _shared(child, SharedBatchNorm))
+            elif isinstance(child, PLAIN) and type(child).__name__ == "BatchNormAct2d":
+                setattr(parent, name, _shared(child, SharedBatchNormAct, "drop", "act"))
 
 
-def _shared(norm: Any) -> SharedBatchNorm:
-    shared = SharedBatchNorm(norm.num_features, norm.eps, norm.momentum, norm.affine, norm.track_running_stats)
-    for name in ("weight", "bias", "running_mean", "running_var", "num_batches_tracked"):
+def _shared(norm: Any, kind: type[SharedBatchNorm], *modules: str) -> SharedBatchNorm:
+    shared = kind(norm.num_features, norm.eps, norm.momentum, norm.affine, norm.track_running_stats)
+    for name in ("weight", "bias", "running_mean", "running_var", "num_batches_tracked", *modules):
         setattr(shared, name, getattr(norm, name))
     return shared.train(norm.training)

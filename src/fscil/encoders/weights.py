@@ -7,9 +7,9 @@ import io
 import os
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from http.client import HTTPException
+from importlib import import_module
 from pathlib import Path
 
 import safetensors.torch
@@ -23,6 +23,8 @@ from fscil.images import Colour
 SUFFIXES = (".safetensors", ".pth", ".pt")
 CHOICES = "give none, imagenet, or the path of a .safetensors, .pth or .pt file or of a model folder"
 MOST_BYTES = 8 * 2**30  # of a weights file
+
+HUB = "https://huggingface.co/"
 
 # of the pixels that published weights were trained on
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -45,15 +47,22 @@ class WeightsFile:
         return f"sha256:{hashlib.sha256(self.data).hexdigest()[:16]}"
 
 
-def load(weights: str, encoder: str, url: str | None, wanted: Mapping[str, Tensor]) -> tuple[str, State]:
-    """What result.json calls these weights, "NAME sha256:16HEX", and a tensor for each name in wanted."""
+def load(
+    weights: str, encoder: str, url: str | None, wanted: Mapping[str, Tensor], spare: Collection[str] = ()
+) -> tuple[str, State]:
+    """What result.json calls these weights, "NAME sha256:16HEX", and a tensor for each name in wanted.
+
+    spare: tensors and parts that the file may have, and that nobody needs.
+    """
     file = read(weights, encoder, url)
     name = "imagenet" if weights == "imagenet" else file.path.name
-    return f"{name} {file.checksum}", fit(parse(file), wanted, file.path, encoder)
+    return f"{name} {file.checksum}", fit(parse(file), wanted, file.path, encoder, spare)
 
 
-def normalisation(weights: str) -> tuple[Colour, Colour]:
-    """Mean and deviation of the pixels that weights expect: those of a model of ours, otherwise ImageNet's."""
+def normalisation(
+    weights: str, published: tuple[Colour, Colour] = (IMAGENET_MEAN, IMAGENET_STD)
+) -> tuple[Colour, Colour]:
+    """Mean and deviation of the pixels that weights expect: those of a model of ours, otherwise the published."""
     if weights != "imagenet":
         found = parse(read(weights, "", None))
         if {"encoder.scale", "encoder.shift"} <= found.keys():
@@ -64,7 +73,7 @@ def normalisation(weights: str) -> tuple[Colour, Colour]:
                 if (mean.isfinite() & deviation.isfinite() & (deviation > 0)).all():
                     return to_colour(mean), to_colour(deviation)
             raise UserError(f"weights={weights}: its normalisation is damaged; copy the whole model folder again")
-    return IMAGENET_MEAN, IMAGENET_STD
+    return published
 
 
 def to_colour(values: Tensor) -> Colour:
@@ -89,26 +98,37 @@ def read(weights: str, encoder: str, url: str | None) -> WeightsFile:
 
 
 def _read_published(encoder: str, url: str | None) -> WeightsFile:
-    """Downloaded once into torch's own cache; the digits in the file's name are those of its SHA-256."""
     if url is None:
         raise UserError(f"there are no ImageNet weights for encoder {encoder}; give weights=none or the path of a file")
     digits = re.search(r"-([0-9a-f]{8,64})\.", url.rpartition("/")[2])
-    expected = digits[1] if digits else ""
-    path = Path(torch.hub.get_dir(), "checkpoints", url.rpartition("/")[2])
-    if not os.path.isfile(path):
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            torch.hub.download_url_to_file(url, str(path), expected, progress=False)
-        except (OSError, RuntimeError, HTTPException) as error:
-            reason = " ".join(str(error).split())
-            raise UserError(
-                f"the ImageNet weights of {encoder} cannot be downloaded ({reason}); fetch {url} on another machine "
-                "and give the file's path as weights=PATH"
-            ) from error
+    expected = digits[1] if digits and not url.startswith(HUB) else ""
+    try:
+        path = _fetched_from_hub(url) if url.startswith(HUB) else _fetched(url, expected)
+    except Exception as error:  # the hub's library raises nearly anything
+        reason = " ".join(str(error).split())[:300]
+        raise UserError(
+            f"the ImageNet weights of {encoder} cannot be downloaded ({reason}); fetch {url} on another machine "
+            "and give the file's path as weights=PATH"
+        ) from error
     file = WeightsFile(path, _read_bytes(path))
     if not hashlib.sha256(file.data).hexdigest().startswith(expected):
         raise UserError(f"{path} is damaged: its SHA-256 is not the published one; delete it to download it again")
     return file
+
+
+def _fetched(url: str, expected: str) -> Path:
+    """Downloaded once into torch's own cache; the digits in the file's name are those of its SHA-256."""
+    path = Path(torch.hub.get_dir(), "checkpoints", url.rpartition("/")[2])
+    if not os.path.isfile(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        torch.hub.download_url_to_file(url, str(path), expected, progress=False)
+    return path
+
+
+def _fetched_from_hub(url: str) -> Path:
+    """Downloaded once into the hub's own cache, as HF_HOME, HF_ENDPOINT and HF_HUB_OFFLINE say."""
+    repository, _, name = url.removeprefix(HUB).partition("/resolve/main/")
+    return Path(import_module("huggingface_hub").hf_hub_download(repository, name))
 
 
 def _read_bytes(path: Path) -> bytes:
@@ -140,7 +160,7 @@ def parse(file: WeightsFile) -> State:
     return {name: value for name, value in found.items() if isinstance(name, str) and isinstance(value, Tensor)}
 
 
-def fit(found: State, wanted: Mapping[str, Tensor], path: Path, encoder: str) -> State:
+def fit(found: State, wanted: Mapping[str, Tensor], path: Path, encoder: str, spare: Collection[str] = ()) -> State:
     """A tensor for each name in wanted, of its shape and type, or a refusal. Heads and other parts are left out."""
     prefix = max(PREFIXES, key=lambda prefix: sum(prefix + name in found for name in wanted))
     given = {name.removeprefix(prefix): tensor for name, tensor in found.items() if name.startswith(prefix)}
@@ -156,7 +176,7 @@ def fit(found: State, wanted: Mapping[str, Tensor], path: Path, encoder: str) ->
     refuse_if([name for name in wanted if name not in given and not name.endswith(COUNTER)], "missing")
     # More blocks than the backbone has mean another network, even though all wanted names are there.
     parts = {name.partition(".")[0] for name in wanted}
-    others = [name for name in given if name not in wanted and not name.endswith(COUNTER)]
+    others = [name for name in given if name not in wanted and not name.endswith(COUNTER) and not _is_of(name, spare)]
     refuse_if([name for name in others if name.partition(".")[0] in parts], "unknown")
     here = {name: tensor for name, tensor in wanted.items() if name in given}
     refuse_if([name for name in here if not _is_alike(given[name], here[name])], "with a different shape or type")
@@ -165,6 +185,10 @@ def fit(found: State, wanted: Mapping[str, Tensor], path: Path, encoder: str) ->
     if infinite:
         raise UserError(f"{path} holds NaN or infinite values, first in {infinite[0]}; that training went wrong")
     return fitted
+
+
+def _is_of(name: str, parts: Collection[str]) -> bool:
+    return any(name == part or name.startswith(f"{part}.") for part in parts)
 
 
 def _is_alike(given: Tensor, wanted: Tensor) -> bool:

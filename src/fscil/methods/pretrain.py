@@ -15,7 +15,6 @@ from fscil import augment, distributed, encoders
 from fscil import model as models
 from fscil.benchmark import Session
 from fscil.code_version import digest_of_sources
-from fscil.encoders.weights import normalisation
 from fscil.engine import seed_for
 from fscil.engine.schedule import cosine
 from fscil.engine.stage import Batch, ParameterGroup
@@ -31,7 +30,7 @@ HIGHEST_RATE = 1000  # a learning rate beyond this cannot be meant
 @dataclass(frozen=True)
 class PretrainSettings:
     recipe: str = setting(
-        "none", "epochs, steps, batch, lr and warmup under one name; each can still be set separately"
+        "none", "length, batch size, rates and the like under one name; each can still be set separately"
     )
     encoder: str = setting(
         "resnet20", "the network that embeds images; `fscil encoders` lists them", origin="the field's for CIFAR100"
@@ -48,6 +47,7 @@ class PretrainSettings:
     crop: str = setting(
         "pad", "pad and crop for small images, random resized crop for photos", choices=("pad", "resized")
     )
+    crop_scale: float = setting(0.08, "smallest share of an image's area that crop=resized takes", least=0.01, most=1)
     flip: bool = setting(True, "mirror images at random; off if left and right matter, as in writing")
     policy: str = setting("cifar10", "AutoAugment's policy", choices=("cifar10", "imagenet"))
     cutout: int = setting(0, "side of the square that autoaug blanks out, in pixels", least=0, most=4096)
@@ -63,6 +63,9 @@ class PretrainSettings:
     lr: float = setting(
         0.1, "highest learning rate, from which it decays to 0", origin="the paper's", least=0, most=HIGHEST_RATE
     )
+    head_lr: float = setting(
+        0.0, "the same for the classifier's rows in pre-training; 0: lr", least=0, most=HIGHEST_RATE
+    )
     momentum: float = setting(0.9, "of SGD", origin="the paper's", least=0, most=1)
     nesterov: bool = setting(True, "Nesterov's momentum", origin="the released code's; the paper does not say")
     weight_decay: float = setting(
@@ -70,6 +73,9 @@ class PretrainSettings:
     )
     warmup: int = setting(
         0, "epochs of linear warm-up; short trainings need it to start at all", least=0, most=MOST_STEPS
+    )
+    label_smoothing: float = setting(
+        0.0, "share of a label that pre-training spreads evenly over all classes", least=0, most=0.99
     )
     scale: float = setting(16.0, "of cosine logits, in pre-training and wherever logits are cosines", least=0, most=1e6)
 
@@ -95,11 +101,22 @@ class Objective:
     loss: Callable[[Model, Any, Batch], Tensor]  # of a whole step's outputs
 
 
-COSINE = Objective(
-    "cosine",
-    forward=lambda model, images: model.encoder(images),
-    loss=lambda model, embeddings, batch: F.cross_entropy(model.calibrator(model.rows, embeddings), batch["labels"]),
-)
+def cosine_objective(label_smoothing: float = 0.0) -> Objective:
+    def loss(model: Model, embeddings: Tensor, batch: Batch) -> Tensor:
+        logits = model.calibrator(model.rows, embeddings)
+        return F.cross_entropy(logits, batch["labels"], label_smoothing=label_smoothing)
+
+    return Objective("cosine", forward=lambda model, images: model.encoder(images), loss=loss)
+
+
+COSINE = cosine_objective()  # with the settings' label smoothing where it is pretrain's objective
+
+
+def parameter_groups(model: Model, settings: PretrainSettings) -> list[ParameterGroup]:
+    if not settings.head_lr:
+        return [ParameterGroup(list(model.parameters()), settings.lr)]
+    others = [parameter for parameter in model.parameters() if parameter is not model.rows]
+    return [ParameterGroup(others, settings.lr), ParameterGroup([model.rows], settings.head_lr)]
 
 
 def pretrain(
@@ -126,6 +143,7 @@ def pretrain(
     known = PretrainSettings if objective is COSINE else type(settings)
     fields = [field.name for field in dataclasses.fields(known) if field.name not in ("recipe", "steps")]
     own = {field: getattr(settings, field) for field in fields}
+    backbone = encoders.backbone(settings.encoder)
     facts = {
         **own,
         "epochs": settings.epochs_on(session),
@@ -133,9 +151,8 @@ def pretrain(
         "input_size": model.spec.input_size,
         "objective": objective.name,
         # these may come from another package
-        "code": digest_of_sources(
-            encoders.backbone(settings.encoder), type(model.encoder.backbone), objective.forward, objective.loss
-        ),
+        "code": digest_of_sources(backbone, type(model.encoder.backbone), objective.forward, objective.loss),
+        "package": getattr(backbone, "version", ""),
     }
     with encoder_cache.entry(facts, session, context, name) as cached:
         if not cached.load(model):
@@ -150,7 +167,7 @@ def new_model(session: Session, settings: PretrainSettings, context: Context) ->
     stored = session.images.shape[-1]
     mean, std = context.mean, context.std
     if settings.weights != "none":  # they expect pixels as in their own training
-        mean, std = distributed.broadcast(lambda: normalisation(settings.weights))
+        mean, std = distributed.broadcast(lambda: encoders.normalisation(settings.encoder, settings.weights))
     spec = ModelSpec(
         encoder=settings.encoder,
         stored_size=stored,
@@ -169,6 +186,7 @@ def build_augmentation(settings: PretrainSettings, name: str, model: Model) -> a
         name,
         size=model.spec.input_size,
         crop=settings.crop,
+        crop_scale=settings.crop_scale,
         flip=settings.flip,
         policy=settings.policy,
         cutout=settings.cutout,
@@ -179,6 +197,8 @@ def fit(
     model: Model, session: Session, settings: PretrainSettings, context: Context, name: str, objective: Objective
 ) -> None:
     engine = context.engine
+    if objective is COSINE:
+        objective = cosine_objective(settings.label_smoothing)
     data = Batches(
         session,
         settings.batch,
@@ -195,7 +215,7 @@ def fit(
         data,
         forward=lambda images: objective.forward(model, images),
         loss=lambda outputs, batch: objective.loss(model, outputs, batch),
-        groups=[ParameterGroup(list(model.parameters()), settings.lr)],
+        groups=parameter_groups(model, settings),
         schedule=cosine(data.steps, settings.warmup_steps(session)),
         sgd=settings.sgd,
     )
