@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -28,7 +29,8 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "any-margin": accuracy.any_margin,
     "pairs": accuracy.pairs,
     "ablation": accuracy.ablation,
-    "glyphs": elsewhere.glyphs,
+    "glyphs": partial(elsewhere.on_two_cores, "glyphs"),
+    "omniglot": partial(elsewhere.on_two_cores, "omniglot"),
     "inner": elsewhere.inner,
     "speed-short": speed.short,
     "speed-cpu": speed.cpu,

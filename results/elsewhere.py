@@ -1,4 +1,4 @@
-"""The blocks about accuracy on other data: glyphs, and inner benchmarks of base classes."""
+"""The blocks about accuracy on other data: glyphs, Omniglot, and inner benchmarks of base classes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from results.summaries import (
     spread,
 )
 
-GLYPHS = ("limit-plus", "decoupled-cosine-plus", "limit", "decoupled-cosine")
+METHODS = ("limit-plus", "decoupled-cosine-plus", "limit", "decoupled-cosine")
 INNER = {
     "digits": "digits",
     "glyphs": "glyphs",
@@ -38,10 +38,10 @@ INNER = {
 }
 
 
-def glyphs() -> str:
-    runs = load("glyphs", GLYPHS)
+def on_two_cores(benchmark: str) -> str:
+    runs = load(benchmark, METHODS)
     plus, means = runs["limit-plus"], runs["decoupled-cosine-plus"]
-    text = f"""`fscil compare glyphs --methods {",".join(GLYPHS)} --seeds {len(plus)}` on two CPU cores. In pairs of
+    text = f"""`fscil compare {benchmark} --methods {",".join(METHODS)} --seeds {len(plus)}` on two CPU cores. In pairs of
         the same seed, `limit` {compared(runs["limit"], runs["decoupled-cosine"], "area")} class means on the encoders
         that it starts from. """
     if calibrator_of(plus[0]) == "none":

@@ -20,7 +20,8 @@ from results import accuracy, blocks, elsewhere, speed, summaries
 ALL = {
     "cifar100": [*accuracy.NAMES],
     "ablation": [*paper.ablation()],
-    "glyphs": [*elsewhere.GLYPHS],
+    "glyphs": [*elsewhere.METHODS],
+    "omniglot": [*elsewhere.METHODS],
     "inner": [f"{name}-{preset}" for name in elsewhere.INNER for preset in ("limit-plus", "decoupled-cosine-plus")],
 }
 Write = Callable[..., None]
@@ -35,7 +36,7 @@ def write(make_result: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, t
         path = summaries.FOLDER / name
         path.parent.mkdir(parents=True, exist_ok=True)
         preset = re.sub(r"^.*(limit|decoupled)", r"\1", path.name).removesuffix("-paper")
-        benchmark = {"inner": "glyphs-validation", "glyphs": "glyphs"}.get(path.parent.name, "cifar100")
+        benchmark = {"inner": "glyphs-validation", "ablation": "cifar100"}.get(path.parent.name, path.parent.name)
         for seed in (1, 2, 3):
             result = make_result((60, *[5] * 8), seed, margin, preset=preset, benchmark=benchmark)
             found = {key: value(seed) if callable(value) else value for key, value in fields.items()}
@@ -138,15 +139,15 @@ def test_words_follow_the_sign(gap: float, said: str, write: Write) -> None:
     for name, means in {"cifar100/limit-plus": "decoupled-cosine-plus", "glyphs/limit": "decoupled-cosine"}.items():
         write(name, area=lambda seed: 30 + seed + gap + wobble[seed])
         write(f"{name.partition('/')[0]}/{means}", area=lambda seed: 30.0 + seed)
-    for text in (accuracy.found(), elsewhere.glyphs()):
+    for text in (accuracy.found(), elsewhere.on_two_cores("glyphs")):
         assert said in " ".join(text.split())
 
 
 def test_glyphs_says_whether_limit_plus_calibrates(write: Write) -> None:
-    assert "`limit-plus` does not calibrate here" in " ".join(elsewhere.glyphs().split())  # its preset says so
+    assert "`limit-plus` does not calibrate here" in " ".join(elsewhere.on_two_cores("glyphs").split())  # its preset says so
     write("glyphs/limit-plus", margin=0.3, changed=["calibrator=transformer"], last=51.0, area=40.0)
     write("glyphs/decoupled-cosine-plus", margin=0.2, last=50.0, area=35.0)
-    said = " ".join(elsewhere.glyphs().split())
+    said = " ".join(elsewhere.on_two_cores("glyphs").split())
     assert "`limit-plus` gains 5.00 ± 0.00 of area over class means on the same embedding; both with margin 0" in said
     assert "with the margins 0.3 and 0.2 that the rule gives them, +1.00 ± 0.00 in the last session" in said
 
