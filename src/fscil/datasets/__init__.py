@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.metadata import EntryPoint, entry_points
 
-from fscil.datasets import cifar100, digits, folder, glyphs, omniglot
+from fscil.datasets import cifar100, cub200, digits, folder, glyphs, imagenet, miniimagenet, omniglot
 from fscil.datasets.registry import Dataset, data_root
 from fscil.errors import UserError
 from fscil.naming import choose
@@ -13,7 +13,17 @@ __all__ = ["Dataset", "data_root", "get", "names"]
 
 GROUP = "fscil.datasets"
 BUILT_IN = {
-    each.name: each for each in (glyphs.DATASET, digits.DATASET, cifar100.DATASET, omniglot.DATASET, folder.DATASET)
+    each.name: each
+    for each in (
+        glyphs.DATASET,
+        digits.DATASET,
+        cifar100.DATASET,
+        miniimagenet.DATASET,
+        cub200.DATASET,
+        *imagenet.DATASETS,
+        omniglot.DATASET,
+        folder.DATASET,
+    )
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,9 +20,11 @@ from fscil.errors import UserError
 from fscil.images import Images, subset
 from fscil.photos import Photos
 from fscil.progress import stage_progress
+from fscil.reading import thread_count
 from fscil.settings import setting
 
 PREPARED = "prepared"  # the folder of stores, beside the datasets
+MOST_NAMED = 20  # unreadable files in one message
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,8 @@ class PhotoDataset:
     how_to_get: str
     defaults: Mapping[str, object]
     shot: int = 5
-    images_of_class: tuple[int, int] | None = None  # training and test images, if every class has as many
+    images_of_class: tuple[int | None, int | None] = (None, None)  # training and test; None: classes differ
+    images_in_all: tuple[int, int] | None = None  # training and test
     published: tuple[str, ...] = ()  # checksums of the field's session lists
 
     def listing(self, root: Path | None) -> Listing:
@@ -109,16 +113,26 @@ class PhotoDataset:
         return [checksum(sorted(session)) for session in sessions]
 
     def _wrong_counts(self, listing: Listing) -> list[str]:
-        """A warning for each class that does not have the images it should have."""
-        if self.images_of_class is None:
-            return []
+        """A warning if classes, or all of them together, do not have the images they should have."""
         training, test = listing.counts()
-        return [
-            f"{self.name}: class {name} has {training[label]} training and {test[label]} test images, not "
-            f"{self.images_of_class[0]} and {self.images_of_class[1]}; numbers may not be comparable"
+        wrong = [
+            (name, kind, counts[label], expected)
+            for kind, counts, expected in zip(("training", "test"), (training, test), self.images_of_class, strict=True)
             for label, name in enumerate(listing.class_names)
-            if (training[label], test[label]) != self.images_of_class
+            if expected is not None and counts[label] != expected
         ]
+        warnings = []
+        if wrong:
+            name, kind, count, expected = wrong[0]
+            more = f", {len({name for name, *_ in wrong})} classes in all are wrong" if len(wrong) > 1 else ""
+            warnings.append(f"class {name} has {count} {kind} images, not {expected}{more}")
+        found = training.total(), test.total()
+        if self.images_in_all not in (None, found):
+            here, there = (
+                f"{first} training and {second} test images" for first, second in (found, self.images_in_all)
+            )
+            warnings.append(f"there are {here}, not {there}")
+        return [f"{self.name}: {line}; numbers may not be comparable" for line in warnings]
 
     def _wrong_sessions(self, listing: Listing) -> list[str]:
         if not self.published or self.session_checksums(listing) == list(self.published):
@@ -148,7 +162,7 @@ class PhotoDataset:
             same = f"ok: session {i} is the published one ({published})"
             lines.append(same if own == published else f"warning: session {i} is not the published one ({own})")
         store = self.store(root, listing)
-        if store.missing():
+        if self._is_incomplete(store):
             self._check_readable(store)
             return [*lines, f"ok: all images can be read; `fscil data prepare {self.name}` has not stored them yet"]
         damaged = store.damaged()
@@ -159,17 +173,33 @@ class PhotoDataset:
             )
         return [*lines, f"ok: all images are stored at {store.folder}, and their checksums are right"]
 
+    def _is_incomplete(self, store: Store) -> bool:
+        try:
+            return store.missing() > 0
+        except UserError:  # a photo is not there: then all of them are looked at
+            return True
+
     def _check_readable(self, store: Store) -> None:
         """Names all files that cannot be read, not only the first."""
-        problems = []
-        for path in store.paths:
+
+        def problem(path: Path) -> str | None:
             try:
                 decode_resized(read_bytes(path), self.resize, str(path))
             except UserError as error:
-                problems.append(str(error))
+                return str(error)
+            return None
+
+        problems: list[str] = []
+        with (
+            ThreadPoolExecutor(thread_count()) as threads,
+            stage_progress(Console(stderr=True), f"verify {self.name}", len(store.paths)) as progress,
+        ):
+            for part in store.parts:
+                problems += filter(None, threads.map(problem, store.paths[part]))
+                progress.update(min(part.stop, len(store.paths)))
         if problems:
-            more = f", and {len(problems) - 5} more" if len(problems) > 5 else ""
-            raise UserError(f"{self.name}: {'; '.join(problems[:5])}{more}")
+            more = f", and {len(problems) - MOST_NAMED} more" if len(problems) > MOST_NAMED else ""
+            raise UserError(f"{self.name}: {'; '.join(problems[:MOST_NAMED])}{more}")
 
     def _prepare(self, store: Store) -> None:
         if store.missing():
