@@ -52,9 +52,9 @@ def _read_index(folder: Path) -> Listing:
         class_folder, _, file = name.partition("/")
         if label is None:
             raise UserError(f"cub200: {class_where}: class {class_number} is not in {NAMES}; {HOW_TO_GET}")
-        check_name("cub200", where, file)
         if class_folder != class_names[int(class_number)][1]:
             raise UserError(f"cub200: {where}: {name!r} is not in the folder of its class {class_number}; {HOW_TO_GET}")
+        check_name("cub200", where, file)
         if name in seen:
             raise UserError(f"cub200: {where}: {name} is listed twice; {HOW_TO_GET}")
         seen.add(name)

@@ -25,5 +25,5 @@ def read_lines(title: str, path: Path, how_to_get: str) -> list[tuple[str, str]]
 def check_name(title: str, where: str, name: str) -> str:
     """A plain name: it cannot lead out of the dataset's folder, and it can be written into results."""
     if name in ("", ".", "..") or any(character in name for character in "/\\\0") or not is_unicode(name):
-        raise UserError(f"{title}: {where}: {name!r} is not the name of a file or folder inside the dataset")
+        raise UserError(f"{title}: {where}: {name!r} is not the name of a file or folder in the dataset; correct it")
     return name

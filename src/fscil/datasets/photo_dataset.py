@@ -91,7 +91,7 @@ class PhotoDataset:
             ways=[self.way] * self.sessions,
             shots=[self.shot] * self.sessions,
             trial=options.trial,
-            warnings=[*self._wrong_counts(listing), *self._wrong_sessions(listing)],
+            warnings=[*self.count_warnings(listing), *self.session_warnings(listing)],
         )
 
     def _images(self, store: Store) -> Images:
@@ -112,7 +112,7 @@ class PhotoDataset:
             sessions.append([names[j] for names in chosen for j in draw_shots(len(names), self.shot, trial)])
         return [checksum(sorted(session)) for session in sessions]
 
-    def _wrong_counts(self, listing: Listing) -> list[str]:
+    def count_warnings(self, listing: Listing) -> list[str]:
         """A warning if classes, or all of them together, do not have the images they should have."""
         training, test = listing.counts()
         wrong = [
@@ -134,7 +134,7 @@ class PhotoDataset:
             warnings.append(f"there are {here}, not {there}")
         return [f"{self.name}: {line}; numbers may not be comparable" for line in warnings]
 
-    def _wrong_sessions(self, listing: Listing) -> list[str]:
+    def session_warnings(self, listing: Listing) -> list[str]:
         if not self.published or self.session_checksums(listing) == list(self.published):
             return []
         return [f"{self.name}: file names or their order differ from the published lists, so the sessions differ"]
@@ -157,7 +157,7 @@ class PhotoDataset:
         lines = [
             f"ok: {len(listing.class_names)} classes with {training.total()} training and {test.total()} test images"
         ]
-        lines += [f"warning: {line}" for line in self._wrong_counts(listing)]
+        lines += [f"warning: {line}" for line in self.count_warnings(listing)]
         for i, (own, published) in enumerate(zip(self.session_checksums(listing), self.published, strict=False)):
             same = f"ok: session {i} is the published one ({published})"
             lines.append(same if own == published else f"warning: session {i} is not the published one ({own})")
