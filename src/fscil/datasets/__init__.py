@@ -35,7 +35,7 @@ def names() -> list[str]:
 def get(name: str) -> Dataset:
     if name in BUILT_IN:  # skips scanning installed packages, which takes milliseconds
         return BUILT_IN[name]
-    choose(name, names(), "dataset")
+    choose(name, names(), "dataset", see="`fscil data list` lists them")
     return _load_entry_point(_of_other_packages()[name])
 
 

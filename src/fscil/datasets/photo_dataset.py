@@ -18,13 +18,13 @@ from fscil.datasets.photo_store import Store
 from fscil.datasets.registry import LAST_TRIAL, TRIAL, Dataset
 from fscil.errors import UserError
 from fscil.images import Images, subset
+from fscil.naming import printable
 from fscil.photos import Photos
 from fscil.progress import stage_progress
 from fscil.reading import thread_count
 from fscil.settings import setting
 
 PREPARED = "prepared"  # the folder of stores, beside the datasets
-MOST_NAMED = 20  # unreadable files in one message
 
 
 @dataclass(frozen=True)
@@ -190,16 +190,23 @@ class PhotoDataset:
             return None
 
         problems: list[str] = []
+        console = Console(stderr=True)
         with (
             ThreadPoolExecutor(thread_count()) as threads,
-            stage_progress(Console(stderr=True), f"verify {self.name}", len(store.paths)) as progress,
+            stage_progress(console, f"verify {self.name}", len(store.paths)) as progress,
         ):
             for part in store.parts:
                 problems += filter(None, threads.map(problem, store.paths[part]))
                 progress.update(min(part.stop, len(store.paths)))
+        if len(problems) == 1:
+            raise UserError(f"{self.name}: {problems[0]}")
         if problems:
-            more = f", and {len(problems) - MOST_NAMED} more" if len(problems) > MOST_NAMED else ""
-            raise UserError(f"{self.name}: {'; '.join(problems[:MOST_NAMED])}{more}")
+            for line in problems:
+                console.print(printable(line), soft_wrap=True, markup=False, emoji=False, highlight=False)
+            raise UserError(
+                f"{self.name}: the {len(problems)} photos above cannot be read; replace or remove them, or copy the "
+                "dataset again"
+            )
 
     def _prepare(self, store: Store) -> None:
         if store.missing():
