@@ -13,7 +13,7 @@ from cli_call import Fscil
 from fscil.datasets.imagenet import class_order
 from photo_trees import Tree, write_imagenet, write_mini
 
-SHORT = ["input_size=32", "augmentation=none", "recipe=small", "steps=120", "batch=32", "lr=0.02"]
+SHORT = ["input_size=32", "augmentation=none", "recipe=small", "steps=20", "batch=32", "lr=0.02"]
 
 
 @pytest.fixture
