@@ -37,6 +37,7 @@ def prepare(name: Name, root: Root = None) -> None:
 
     \b
     fscil data prepare cifar100 --root data
+    fscil data prepare cub200 --root data
     """
     from fscil import datasets
 
