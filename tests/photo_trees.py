@@ -72,7 +72,7 @@ def write_cub(root: Path, training: int = 5, test: int = 1, indexed: bool = True
             ("train_test_split.txt", parts),
             ("classes.txt", classes),
         ):
-            lines = (f"{number} {value}\n" for number, value in enumerate(values, start=1))  # type: ignore[arg-type, var-annotated]
+            lines = (f"{number} {value}\n" for number, value in enumerate(values, start=1))
             (folder / index).write_text("".join(lines))
     return Tree(root, folder, classes)
 

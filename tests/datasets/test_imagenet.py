@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -47,7 +48,12 @@ def test_a_class_is_sorted_by_name_and_not_looked_at_file_by_file(tree: Tree, mo
         (tree.folder / "train" / "n00000054" / name).touch()
     looked_at: list[str] = []
     stat = os.stat
-    monkeypatch.setattr(os, "stat", lambda path, **kinds: looked_at.append(str(path)) or stat(path, **kinds))
+
+    def noted(path: Path, **kinds: Any) -> os.stat_result:
+        looked_at.append(str(path))
+        return stat(path, **kinds)
+
+    monkeypatch.setattr(os, "stat", noted)
     listing = IMAGENET100.listing(tree.root)
     assert [name.partition("/")[2] for name in listing.names[:4]] == [
         "a.JPEG",

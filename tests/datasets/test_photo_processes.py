@@ -73,9 +73,7 @@ def test_two_processes_at_once_store_the_same_bytes(fscil: Fscil, tree: Tree, tm
     assert content(tree) == expected
 
 
-def test_a_failure_between_shards_keeps_those_that_are_done(
-    fscil: Fscil, tree: Tree, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failure_between_shards_keeps_those_that_are_done(fscil: Fscil, tree: Tree) -> None:
     expected = prepared_at_once(fscil, tree)
     spoiled = tree.folder / "images" / "n00000050_0000.jpg"  # number 250 of 600
     good, times = spoiled.read_bytes(), spoiled.stat()

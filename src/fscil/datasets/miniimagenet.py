@@ -98,7 +98,8 @@ def _check_classes(found_in: Path, count: int) -> None:
 
 
 def _refuse_pickles(folder: Path) -> None:
-    pickles = [entry.name for entry in visible_entries(folder) if entry.suffix in (".pkl", ".pickle")]
+    entries = visible_entries(folder) if os.path.isdir(folder) else []
+    pickles = [entry.name for entry in entries if entry.suffix in (".pkl", ".pickle")]
     if pickles:
         raise UserError(
             f"miniimagenet: {folder / pickles[0]} is a pickle, which could run any code and is not loaded, and its "
