@@ -101,7 +101,7 @@ def _check_classes(folder: Path, count: int) -> None:
 
 CUB200 = PhotoDataset(
     name="cub200",
-    description="CUB-200-2011, standard split: 100 base + 10 x 10-way 5-shot, 256 px",
+    description="CUB200, standard split: 100 base + 10 x 10-way 5-shot, 224 px",
     resize=Resize(256),
     base_classes=100,
     way=10,

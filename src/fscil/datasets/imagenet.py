@@ -49,7 +49,7 @@ def _dataset(classes: int, base_classes: int, way: int) -> PhotoDataset:
     name = f"imagenet{classes}"
     return PhotoDataset(
         name=name,
-        description=f"{classes:,} classes of ILSVRC2012: {base_classes} base + 8 x {way}-way 5-shot, 256 px",
+        description=f"{classes:,} classes of ILSVRC2012: {base_classes} base + 8 x {way}-way 5-shot, 224 px",
         resize=Resize(256),
         base_classes=base_classes,
         way=way,

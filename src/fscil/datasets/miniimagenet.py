@@ -109,7 +109,7 @@ def _refuse_pickles(folder: Path) -> None:
 
 MINIIMAGENET = PhotoDataset(
     name="miniimagenet",
-    description="miniImageNet, standard split: 60 base + 8 x 5-way 5-shot, 92 px",
+    description="miniImageNet, standard split: 60 base + 8 x 5-way 5-shot, 84 px",
     resize=Resize(92, squash=True),
     base_classes=60,
     way=5,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,15 +12,14 @@ import torch
 from rich.console import Console
 
 from fscil.benchmark import Benchmark, checksum, draw_shots, split
-from fscil.datasets.decode import RESIDENT_BYTES, Resize, decode_resized, read_bytes
+from fscil.datasets.decode import RESIDENT_BYTES, Resize
+from fscil.datasets.photo_check import check_readable
 from fscil.datasets.photo_store import Store
 from fscil.datasets.registry import LAST_TRIAL, TRIAL, Dataset
 from fscil.errors import UserError
 from fscil.images import Images, subset
-from fscil.naming import printable
 from fscil.photos import Photos
 from fscil.progress import stage_progress
-from fscil.reading import thread_count
 from fscil.settings import setting
 
 PREPARED = "prepared"  # the folder of stores, beside the datasets
@@ -163,7 +161,7 @@ class PhotoDataset:
             lines.append(same if own == published else f"warning: session {i} is not the published one ({own})")
         store = self.store(root, listing)
         if self._is_incomplete(store):
-            self._check_readable(store)
+            check_readable(self.name, store)
             return [*lines, f"ok: all images can be read; `fscil data prepare {self.name}` has not stored them yet"]
         damaged = store.damaged()
         if damaged:
@@ -178,35 +176,6 @@ class PhotoDataset:
             return store.missing() > 0
         except UserError:  # a photo is not there: then all of them are looked at
             return True
-
-    def _check_readable(self, store: Store) -> None:
-        """Names all files that cannot be read, not only the first."""
-
-        def problem(path: Path) -> str | None:
-            try:
-                decode_resized(read_bytes(path), self.resize, str(path))
-            except UserError as error:
-                return str(error)
-            return None
-
-        problems: list[str] = []
-        console = Console(stderr=True)
-        with (
-            ThreadPoolExecutor(thread_count()) as threads,
-            stage_progress(console, f"verify {self.name}", len(store.paths)) as progress,
-        ):
-            for part in store.parts:
-                problems += filter(None, threads.map(problem, store.paths[part]))
-                progress.update(min(part.stop, len(store.paths)))
-        if len(problems) == 1:
-            raise UserError(f"{self.name}: {problems[0]}")
-        if problems:
-            for line in problems:
-                console.print(printable(line), soft_wrap=True, markup=False, emoji=False, highlight=False)
-            raise UserError(
-                f"{self.name}: the {len(problems)} photos above cannot be read; replace or remove them, or copy the "
-                "dataset again"
-            )
 
     def _prepare(self, store: Store) -> None:
         if store.missing():
