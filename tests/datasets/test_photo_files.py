@@ -147,7 +147,7 @@ def test_verify_names_all_unreadable_photos(fscil: Fscil, tree: Tree) -> None:
     assert found.code == 2
     *lines, last = found.err.splitlines()
     assert [name for name, line in zip(names, lines, strict=True) if name not in line] == []
-    assert last.startswith("error: miniimagenet: the 12 photos above cannot be read; replace or remove them")
+    assert last.startswith("error: miniimagenet: the 12 photos above cannot be read; replace them")
 
 
 def test_a_damaged_store_is_noticed(fscil: Fscil, tree: Tree) -> None:

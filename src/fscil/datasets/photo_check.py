@@ -40,5 +40,5 @@ def check_readable(title: str, store: Store) -> None:
         for line in problems:
             console.print(printable(line), soft_wrap=True, markup=False, emoji=False, highlight=False)
         raise UserError(
-            f"{title}: the {len(problems)} photos above cannot be read; replace or remove them, or copy the dataset again"
+            f"{title}: the {len(problems)} photos above cannot be read; replace them, or copy the dataset again"
         )
