@@ -10,7 +10,7 @@ import pytest
 
 from cli_call import Fscil
 from cli_process import assert_one_clear_line
-from fscil import runs
+from fscil import datasets, runs
 from fscil.config import resolve
 from fscil.errors import LostContact
 from fscil.results import read_result
@@ -33,7 +33,7 @@ def test_brackets_and_colons_in_names_are_no_markup(fscil: Fscil, tiny_dataset: 
     assert "model   [red] :smile: [x]/model" in found.out
 
 
-@pytest.mark.parametrize("benchmark", ["glyphs", "digits", "cifar100", "folder"])
+@pytest.mark.parametrize("benchmark", datasets.BUILT_IN)
 def test_every_setting_has_a_reason(fscil: Fscil, benchmark: str) -> None:
     text = fscil("run", "limit", benchmark, "--show-config").out
     settings = text[text.index("[settings]") :].splitlines()

@@ -1,7 +1,8 @@
-"""Names that people type: unknown ones get an error with suggestions."""
+"""Names that people type, and how messages show them: unknown ones get an error with suggestions."""
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable
 from difflib import get_close_matches
 
@@ -21,6 +22,14 @@ def quotable(value: object) -> str:
         return "a deeply nested value"
     text = "".join(char if char.isprintable() else repr(char)[1:-1] for char in text[: LONGEST + 1])
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
+
+
+def printable(text: str) -> str:
+    """Escape file and class names, which may contain line breaks, escape sequences or undecodable bytes."""
+    unsafe = ("Cc", "Cs", "Zl", "Zp")
+    return "".join(
+        char.encode("unicode_escape").decode() if unicodedata.category(char) in unsafe else char for char in text
+    )
 
 
 def choose(name: str, known: Iterable[str], what: str, *, where: str = "", see: str = "") -> str:

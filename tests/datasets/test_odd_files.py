@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from fscil.datasets.folder import FolderOptions
 from fscil.encoders import weights
 from fscil.errors import UserError
 from fscil.images import contents, contents_of_copies
+from photo_trees import write_cub
 
 Make = Callable[[Path], object]
 
@@ -139,6 +141,22 @@ def test_the_path_must_be_utf8_and_a_folder_around_it_need_not_be(
     assert read(".").title.encode() == b"caf\\udce9"
 
 
+PHOTO_DATASETS = ("miniimagenet", "cub200", "imagenet100", "imagenet1000", "omniglot")
+
+
+def verify_at(name: str, root: Path) -> list[str]:
+    return datasets.get(name).verify(datasets.data_root(root))
+
+
+@pytest.mark.parametrize("make", ODD.values(), ids=ODD)
+@pytest.mark.parametrize("index", ["images.txt", "classes.txt"])
+def test_only_regular_files_are_index_files(tmp_path: Path, make: Make, index: str) -> None:
+    birds = write_cub(tmp_path, pictures=False)
+    place(make, birds.folder / index)
+    with pytest.raises(UserError, match=rf"{index} cannot be read \("):
+        verify_at("cub200", tmp_path)
+
+
 IMPOSSIBLE = {
     "null": "a\0b",
     "home of a null": "~a\0b",
@@ -158,6 +176,7 @@ def test_impossible_paths_are_one_clear_line(tree: Path, path: str, monkeypatch:
         "order": lambda: read(tree, order=path),
         "verify": lambda: folder.verify(datasets.data_root(Path(path))),
         "root": lambda: cifar100.load(cifar100.Cifar100Options(), datasets.data_root(Path(path))),
+        **{f"root of {name}": partial(verify_at, name, Path(path)) for name in PHOTO_DATASETS},
         "weights": lambda: weights.read(path, "resnet20", None),
         "model": lambda: fscil.load(path),
         "photo": lambda: list(image_files([Path(path)])),

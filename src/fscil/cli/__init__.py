@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 import typer
 
-from fscil.cli.common import err, printable, shortened
+from fscil.cli.common import err, shortened
 from fscil.cli.data import data_app
 from fscil.cli.listing import encoders, methods
 from fscil.cli.predicting import predict
@@ -20,6 +20,7 @@ from fscil.cli.running import compare, report, reproduce, run
 from fscil.cli.streams import standard_streams
 from fscil.errors import LostContact, UserError
 from fscil.interrupts import Interrupted, leave
+from fscil.naming import printable
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None,

@@ -9,7 +9,6 @@ import errno
 import os
 import signal
 import sys
-import unicodedata
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +20,7 @@ from rich.console import Console
 
 from fscil.errors import LostContact, UserError
 from fscil.interrupts import Interrupted, unwind
+from fscil.naming import printable
 
 LONGEST_SHOWN = 60  # characters of a name that is too long
 
@@ -76,14 +76,6 @@ def shown_again_by(command: str) -> Iterator[None]:
         sys.stdout.flush()
     except UserError as error:
         raise UserError(f"{error}; the results are kept and shown again by: {command}") from error
-
-
-def printable(text: str) -> str:
-    """Escape file and class names, which may contain line breaks, escape sequences or undecodable bytes."""
-    unsafe = ("Cc", "Cs", "Zl", "Zp")
-    return "".join(
-        char.encode("unicode_escape").decode() if unicodedata.category(char) in unsafe else char for char in text
-    )
 
 
 def shortened(line: str, most: int = 1000) -> str:

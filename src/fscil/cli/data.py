@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from fscil.cli.common import Json, Root, print_descriptions, printable
+from fscil.cli.common import Json, Root, print_descriptions
+from fscil.naming import printable
 
 data_app = typer.Typer(no_args_is_help=True)
 Name = Annotated[str, typer.Argument(help="The dataset's name.")]
@@ -36,6 +37,7 @@ def prepare(name: Name, root: Root = None) -> None:
 
     \b
     fscil data prepare cifar100 --root data
+    fscil data prepare cub200 --root data
     """
     from fscil import datasets
 

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated, TypedDict
 import typer
 from rich.cells import cell_len
 
-from fscil.cli.common import Device, Json, err, pad, printable
+from fscil.cli.common import Device, Json, err, pad
 from fscil.errors import UserError
 from fscil.files import check_regular, visible_entries
+from fscil.naming import printable
 
 if TYPE_CHECKING:
     import numpy as np

@@ -19,10 +19,10 @@ from fscil.cli.common import (
     err,
     going_on_by,
     out,
-    printable,
     shown_again_by,
 )
 from fscil.errors import UserError
+from fscil.naming import printable
 
 if TYPE_CHECKING:
     from fscil.results import Result

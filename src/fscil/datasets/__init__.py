@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.metadata import EntryPoint, entry_points
 
-from fscil.datasets import cifar100, digits, folder, glyphs, omniglot
+from fscil.datasets import cifar100, cub200, digits, folder, glyphs, imagenet, miniimagenet, omniglot
 from fscil.datasets.registry import Dataset, data_root
 from fscil.errors import UserError
 from fscil.naming import choose
@@ -13,7 +13,17 @@ __all__ = ["Dataset", "data_root", "get", "names"]
 
 GROUP = "fscil.datasets"
 BUILT_IN = {
-    each.name: each for each in (glyphs.DATASET, digits.DATASET, cifar100.DATASET, omniglot.DATASET, folder.DATASET)
+    each.name: each
+    for each in (
+        glyphs.DATASET,
+        digits.DATASET,
+        cifar100.DATASET,
+        miniimagenet.DATASET,
+        cub200.DATASET,
+        *imagenet.DATASETS,
+        omniglot.DATASET,
+        folder.DATASET,
+    )
 }
 
 
@@ -25,7 +35,7 @@ def names() -> list[str]:
 def get(name: str) -> Dataset:
     if name in BUILT_IN:  # skips scanning installed packages, which takes milliseconds
         return BUILT_IN[name]
-    choose(name, names(), "dataset")
+    choose(name, names(), "dataset", see="`fscil data list` lists them")
     return _load_entry_point(_of_other_packages()[name])
 
 

@@ -12,7 +12,8 @@ import torch
 from rich.console import Console
 
 from fscil.benchmark import Benchmark, checksum, draw_shots, split
-from fscil.datasets.decode import RESIDENT_BYTES, Resize, decode_resized, read_bytes
+from fscil.datasets.decode import RESIDENT_BYTES, Resize
+from fscil.datasets.photo_check import check_readable
 from fscil.datasets.photo_store import Store
 from fscil.datasets.registry import LAST_TRIAL, TRIAL, Dataset
 from fscil.errors import UserError
@@ -56,7 +57,8 @@ class PhotoDataset:
     how_to_get: str
     defaults: Mapping[str, object]
     shot: int = 5
-    images_of_class: tuple[int, int] | None = None  # training and test images, if every class has as many
+    images_of_class: tuple[int | None, int | None] = (None, None)  # training and test; None: classes differ
+    images_in_all: tuple[int, int] | None = None  # training and test
     published: tuple[str, ...] = ()  # checksums of the field's session lists
 
     def listing(self, root: Path | None) -> Listing:
@@ -87,7 +89,7 @@ class PhotoDataset:
             ways=[self.way] * self.sessions,
             shots=[self.shot] * self.sessions,
             trial=options.trial,
-            warnings=[*self._wrong_counts(listing), *self._wrong_sessions(listing)],
+            warnings=[*self.count_warnings(listing), *self.session_warnings(listing)],
         )
 
     def _images(self, store: Store) -> Images:
@@ -108,19 +110,29 @@ class PhotoDataset:
             sessions.append([names[j] for names in chosen for j in draw_shots(len(names), self.shot, trial)])
         return [checksum(sorted(session)) for session in sessions]
 
-    def _wrong_counts(self, listing: Listing) -> list[str]:
-        """A warning for each class that does not have the images it should have."""
-        if self.images_of_class is None:
-            return []
+    def count_warnings(self, listing: Listing) -> list[str]:
+        """A warning if classes, or all of them together, do not have the images they should have."""
         training, test = listing.counts()
-        return [
-            f"{self.name}: class {name} has {training[label]} training and {test[label]} test images, not "
-            f"{self.images_of_class[0]} and {self.images_of_class[1]}; numbers may not be comparable"
+        wrong = [
+            (name, kind, counts[label], expected)
+            for kind, counts, expected in zip(("training", "test"), (training, test), self.images_of_class, strict=True)
             for label, name in enumerate(listing.class_names)
-            if (training[label], test[label]) != self.images_of_class
+            if expected is not None and counts[label] != expected
         ]
+        warnings = []
+        if wrong:
+            name, kind, count, expected = wrong[0]
+            more = f", {len({name for name, *_ in wrong})} classes in all are wrong" if len(wrong) > 1 else ""
+            warnings.append(f"class {name} has {count} {kind} images, not {expected}{more}")
+        found = training.total(), test.total()
+        if self.images_in_all not in (None, found):
+            here, there = (
+                f"{first} training and {second} test images" for first, second in (found, self.images_in_all)
+            )
+            warnings.append(f"there are {here}, not {there}")
+        return [f"{self.name}: {line}; numbers may not be comparable" for line in warnings]
 
-    def _wrong_sessions(self, listing: Listing) -> list[str]:
+    def session_warnings(self, listing: Listing) -> list[str]:
         if not self.published or self.session_checksums(listing) == list(self.published):
             return []
         return [f"{self.name}: file names or their order differ from the published lists, so the sessions differ"]
@@ -143,13 +155,13 @@ class PhotoDataset:
         lines = [
             f"ok: {len(listing.class_names)} classes with {training.total()} training and {test.total()} test images"
         ]
-        lines += [f"warning: {line}" for line in self._wrong_counts(listing)]
+        lines += [f"warning: {line}" for line in self.count_warnings(listing)]
         for i, (own, published) in enumerate(zip(self.session_checksums(listing), self.published, strict=False)):
             same = f"ok: session {i} is the published one ({published})"
             lines.append(same if own == published else f"warning: session {i} is not the published one ({own})")
         store = self.store(root, listing)
-        if store.missing():
-            self._check_readable(store)
+        if self._is_incomplete(store):
+            check_readable(self.name, store)
             return [*lines, f"ok: all images can be read; `fscil data prepare {self.name}` has not stored them yet"]
         damaged = store.damaged()
         if damaged:
@@ -159,17 +171,11 @@ class PhotoDataset:
             )
         return [*lines, f"ok: all images are stored at {store.folder}, and their checksums are right"]
 
-    def _check_readable(self, store: Store) -> None:
-        """Names all files that cannot be read, not only the first."""
-        problems = []
-        for path in store.paths:
-            try:
-                decode_resized(read_bytes(path), self.resize, str(path))
-            except UserError as error:
-                problems.append(str(error))
-        if problems:
-            more = f", and {len(problems) - 5} more" if len(problems) > 5 else ""
-            raise UserError(f"{self.name}: {'; '.join(problems[:5])}{more}")
+    def _is_incomplete(self, store: Store) -> bool:
+        try:
+            return store.missing() > 0
+        except UserError:  # a photo is not there: then all of them are looked at
+            return True
 
     def _prepare(self, store: Store) -> None:
         if store.missing():

@@ -80,11 +80,16 @@ class Store:
             ) from error
         done = 0
         for part, path in zip(self.parts, self.shards, strict=True):
-            with FileLock(path.with_suffix(".lock")):  # another process may be at this one: then it is waited for
-                if not path.exists():
-                    self._write(part, path)
-            with suppress(OSError):
-                path.with_suffix(".lock").unlink()
+            lock = path.with_suffix(".lock")
+            try:
+                with FileLock(lock):  # another process may be at this one: then it is waited for
+                    if not path.exists():
+                        for unfinished in self.folder.glob(f".{path.name}.*.part"):  # of a process that was killed
+                            unfinished.unlink(missing_ok=True)
+                        self._write(part, path)
+            finally:
+                with suppress(OSError):
+                    lock.unlink()
             done += len(self.paths[part])
             if on_shard:
                 on_shard(done)
