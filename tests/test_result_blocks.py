@@ -144,7 +144,8 @@ def test_words_follow_the_sign(gap: float, said: str, write: Write) -> None:
 
 
 def test_glyphs_says_whether_limit_plus_calibrates(write: Write) -> None:
-    assert "`limit-plus` does not calibrate here" in " ".join(elsewhere.on_two_cores("glyphs").split())  # its preset says so
+    said = " ".join(elsewhere.on_two_cores("glyphs").split())
+    assert "`limit-plus` does not calibrate here" in said  # its preset says so
     write("glyphs/limit-plus", margin=0.3, changed=["calibrator=transformer"], last=51.0, area=40.0)
     write("glyphs/decoupled-cosine-plus", margin=0.2, last=50.0, area=35.0)
     said = " ".join(elsewhere.on_two_cores("glyphs").split())
