@@ -42,8 +42,8 @@ def on_two_cores(benchmark: str) -> str:
     runs = load(benchmark, METHODS)
     plus, means = runs["limit-plus"], runs["decoupled-cosine-plus"]
     command = f"fscil compare {benchmark} --methods {','.join(METHODS)} --seeds {len(plus)}"
-    text = f"""`{command}` on two CPU cores. In pairs of the same seed, `limit` {compared(runs["limit"], runs["decoupled-cosine"], "area")} class means on the encoders
-        that it starts from. """
+    text = f"""`{command}` on two CPU cores. In pairs of the same seed, `limit`
+        {compared(runs["limit"], runs["decoupled-cosine"], "area")} class means on the encoders that it starts from. """
     if calibrator_of(plus[0]) == "none":
         text += "`limit-plus` does not calibrate here, so it gives what class means on its embedding give."
     else:
