@@ -65,7 +65,7 @@ OMNIGLOT = PhotoDataset(
         "flip": False,
         "policy": "cifar10",
         "cutout": 0,
-        "recipe": "large-batch",
+        "recipe": "medium",
     },
     images_of_class=(TRAINING, DRAWINGS - TRAINING),
 )
