@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import statistics
 from collections import Counter
 
 from fscil import grid
@@ -43,18 +44,32 @@ def on_two_cores(benchmark: str) -> str:
     plus, means = runs["limit-plus"], runs["decoupled-cosine-plus"]
     command = f"fscil compare {benchmark} --methods {','.join(METHODS)} --seeds {len(plus)}"
     text = f"""`{command}` on two CPU cores. In pairs of the same seed, `limit`
-        {compared(runs["limit"], runs["decoupled-cosine"], "area")} class means on the encoders that it starts from. """
-    if calibrator_of(plus[0]) == "none":
-        text += "`limit-plus` does not calibrate here, so it gives what class means on its embedding give."
+        {compared(runs["limit"], runs["decoupled-cosine"], "area")} class means on the encoders that it starts
+        from{if_checked(runs["limit"])}. """
+    if {calibrator_of(result) for result in plus} == {"none"}:
+        text += "`limit-plus` does not calibrate here, so it gives what class means on its embedding give"
     else:
         text += f"""`limit-plus` {compared(plus, means, "area")} class means on the same embedding; both with margin 0,
             {gaps(plus, means, at_zero("last"), at_zero("harmonic_mean"))}"""
         if has_margin(plus) or has_margin(means):
             text += f"""; with the margins {margin(plus)} and {margin(means)} that the rule gives them,
                 {gaps(plus, means, "last", "harmonic_mean")}"""
-        text += "."
+    text += f"{if_checked(plus)}."
     table = session_table(*(own_lines(f"**{name}**", results) for name, results in runs.items()))
     return f"{table}\n{paragraph(text)}"
+
+
+def if_checked(results: Results) -> str:
+    """Of runs that tried their calibrators first: how many use one, and what each gained on base classes."""
+    if not all("checked" in result.note for result in results):
+        return ""
+    gained: dict[str, list[float]] = {}
+    for result in results:
+        for name, gain in re.findall(r"(\w+) ([+-][\d.]+) ±", result.note):
+            gained.setdefault(name, []).append(float(gain))
+    used = sum(calibrator_of(result) != "none" for result in results)
+    gains = listed([f"{name} {statistics.fmean(found):+.2f}" for name, found in gained.items()])
+    return f" (calibrated in {used} of {len(results)} runs; checked on base classes, area changed by: {gains})"
 
 
 def gaps(a: Results, b: Results, last: str | Measure, harmonic_mean: str | Measure) -> str:

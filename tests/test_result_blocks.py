@@ -153,6 +153,16 @@ def test_glyphs_says_whether_limit_plus_calibrates(write: Write) -> None:
     assert "with the margins 0.3 and 0.2 that the rule gives them, +1.00 ± 0.00 in the last session" in said
 
 
+def test_what_a_check_found_is_said(write: Write) -> None:
+    note = "calibration is off, checked: area against class means on 400 + 200 base classes: transformer {} ± 0.05"
+    for name in ("limit", "limit-plus"):
+        write(f"omniglot/{name}", note=lambda seed: note.format(f"-0.{seed}0"))
+    said = " ".join(elsewhere.on_two_cores("omniglot").split())
+    assert said.count("(calibrated in 0 of 3 runs; checked on base classes, area changed by: transformer -0.20)") == 2
+    assert "`limit-plus` does not calibrate here" in said
+    assert "checked" not in elsewhere.on_two_cores("glyphs")
+
+
 def test_embeddings_are_said_to_gain_more_only_if_they_do(write: Write) -> None:
     areas = {"limit-plus": 36.0, "decoupled-cosine-plus": 35.0}
     for plain, said in (

@@ -1,27 +1,33 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from filelock import FileLock
 from PIL import Image
 from torch import Tensor
 from torchvision.transforms.functional import resized_crop
 
 from fscil import augment
+from fscil import photos as photos_module
 from fscil.augment.crop import random_boxes
 from fscil.augment.draws import Draws
-from fscil.benchmark import split
+from fscil.benchmark import Session, split
 from fscil.datasets import photo_store
 from fscil.datasets.decode import Resize
 from fscil.datasets.photo_store import Store
+from fscil.episodes import EmbeddingTasks, ImageTasks, TaskShape
 from fscil.errors import UserError
 from fscil.images import contents, mean_and_deviation, wholes
 from fscil.photos import Photos
 
 SHAPES = [(40, 40), (40, 61), (75, 50), (200, 30), (33, 90), (41, 40), (64, 48)]  # height, width
 SIZE = 32
+
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
 
 @pytest.fixture
@@ -99,13 +105,115 @@ def test_a_photo_is_augmented_the_same_in_any_batch(store: Store, augmentation: 
         assert torch.equal(together, augmented(photos[:], keys))
 
 
-def test_square_photos_are_cropped_like_a_tensor(tmp_path: Path, pictures: list[Path]) -> None:
-    squashed = Store(tmp_path / "squares", pictures, [path.name for path in pictures], Resize(SIZE, squash=True))
-    squashed.prepare()
-    photos, keys = Photos(squashed.open()), torch.arange(len(SHAPES))
+def test_square_photos_are_cropped_like_a_tensor(tmp_path: Path) -> None:
+    paths = [tmp_path / f"{i}.png" for i in range(4)]
+    for i, path in enumerate(paths):
+        Image.fromarray(np.random.default_rng(i).integers(0, 256, (40, 40, 3), dtype=np.uint8)).save(path)
+    squares = Store(tmp_path / "squares", paths, [path.name for path in paths], Resize(SIZE))
+    squares.prepare()
+    photos, keys = Photos(squares.open()), torch.arange(len(paths))
     augmented = augment.build("basic", size=28, crop="resized")
     difference = augmented(photos.wholes(keys), keys).int() - augmented(photos[:], keys).int()
     assert difference.abs().max() <= 1  # grid_sample rounds a little differently
+
+
+def test_a_photo_may_be_squashed_where_a_square_is_needed(tmp_path: Path, pictures: list[Path]) -> None:
+    """Random crops still see its shape."""
+    squashed = Store(tmp_path / "squashed", pictures, [path.name for path in pictures], Resize(SIZE, squash=True))
+    squashed.prepare()
+    photos = Photos(squashed.open())
+    for path, square in zip(pictures, photos[:], strict=True):
+        whole = stored(path).float()
+        wanted = resized_crop(whole, 0, 0, *whole.shape[1:], [SIZE, SIZE], antialias=False)
+        assert (square.float() - wanted).abs().max() <= 0.51
+    assert photos.wholes(torch.tensor([1])).widths.item() == stored(pictures[1]).shape[2]
+
+
+@pytest.mark.parametrize("squash", [False, True])
+def test_no_photos_are_no_problem(store: Store, squash: bool) -> None:
+    nothing = torch.arange(0)
+    photos = Photos(replace(store.open(), squash=squash))
+    assert photos[nothing].shape == photos.subset(nothing)[:].shape == (0, 3, SIZE, SIZE)
+    assert [part.shape for part in photos.subset(nothing).split(4)] == [(0, 3, SIZE, SIZE)]
+    for crop in ("pad", "resized"):
+        assert augment.build("basic", size=28, crop=crop)(photos.wholes(nothing), nothing).shape == (0, 3, 28, 28)
+
+
+def test_all_of_a_fake_task_is_cropped_from_whole_photos(tmp_path: Path) -> None:
+    """Photos are black in the middle and white elsewhere: crops of the middle square alone would be black."""
+    paths = [tmp_path / f"{i}.png" for i in range(40)]
+    for path in paths:
+        pixels = np.full((SIZE, 2 * SIZE, 3), 255, np.uint8)
+        pixels[:, SIZE // 2 : -SIZE // 2] = 0
+        Image.fromarray(pixels).save(path)
+    wide = Store(tmp_path / "store", paths, [path.name for path in paths], Resize(SIZE))
+    wide.prepare()
+    session = Session(tuple(range(4)), Photos(wide.open()), torch.arange(40) % 4)
+    augmentation = augment.build("basic", size=28, crop="resized")
+    for fake_classes in ("base", "mixed"):
+        shape = TaskShape(1, 1, 2, 2, fake_classes)
+        tasks = EmbeddingTasks(session, shape, augmentation, lambda images: images.float().mean((2, 3)), seed=1)
+        assert tasks.embeddings.mean() > 60
+        if fake_classes == "mixed":
+            assert tasks.pool.mean() == pytest.approx(tasks.embeddings.mean().item(), abs=30)
+    assert ImageTasks(session, TaskShape(1, 1, 2, 2), augmentation).sample(2, 1)["images"].float().mean() > 60
+
+
+def test_other_photos_or_shapes_are_other_data(tmp_path: Path) -> None:
+    """The digest tells a red photo from a green one, and a wide one from a tall one."""
+    found = set()
+    for i, (colour, size) in enumerate([("red", (16, 8)), ("red", (8, 16)), ("green", (16, 8))]):
+        Image.new("RGB", size, colour).save(tmp_path / f"{i}.png")
+        one = Store(tmp_path / f"store{i}", [tmp_path / f"{i}.png"], ["x.png"], Resize(8))
+        one.prepare()
+        found.add(bytes(contents(Photos(one.open()))))
+    assert len(found) == 3
+
+
+def test_an_interrupted_waiter_does_not_let_a_third_in(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever is interrupted while waiting for a lock must not remove it."""
+    path = store.shards[0]
+    path.unlink()
+    lock = path.with_suffix(".lock")
+
+    def interrupted(self: FileLock, *arguments: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    with FileLock(lock):
+        monkeypatch.setattr(FileLock, "acquire", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            store.prepare()
+        monkeypatch.undo()
+        assert lock.exists()
+    store.prepare()
+    assert store.damaged() == []
+    assert [entry.name for entry in store.folder.iterdir() if entry.suffix != ".safetensors"] == []
+
+
+def test_leftovers_of_other_files_are_removed(store: Store) -> None:
+    for name in ("0123456789abcdef01234567.safetensors", ".0123.safetensors.ab12.part", "0123456789abcdef.lock"):
+        (store.folder / name).touch()
+    store.prepare()
+    assert sorted(store.folder.iterdir()) == sorted(store.shards)
+
+
+@needs_cuda
+def test_photos_on_a_gpu_are_those_on_the_host(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Copied there once, or part by part, with or without prefetching the right ones."""
+    host, keys = Photos(store.open()), torch.arange(len(SHAPES))
+    resident = host.to("cuda")
+    monkeypatch.setattr(photos_module, "FREE_SHARE", 0.0)
+    streamed = host.to("cuda")
+    augmented = augment.build("autoaug", size=28, crop="resized", policy="imagenet")
+    for each in (resident, streamed, resident.to("cuda"), resident.subset(keys), streamed.subset(keys)):
+        assert torch.equal(each[:].cpu(), host[:])
+        each.prefetch(keys[:3])
+        assert torch.equal(each[keys[:3]].cpu(), host[keys[:3]])
+        each.prefetch(keys[2:])
+        assert torch.equal(each[keys[:2]].cpu(), host[keys[:2]])
+        found = augmented(each.wholes(keys.flip(0)), keys).cpu().int()
+        assert (found - augmented(host.wholes(keys.flip(0)), keys).int()).abs().max() <= 1
+    assert torch.equal(resident.subset(keys[3:]).to("cpu")[:], host[keys[3:]])
 
 
 def test_boxes_lie_inside_photos_of_any_shape() -> None:

@@ -7,19 +7,21 @@ has. Only code that selects images without reading their pixels needs `subset`, 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
+from typing import TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fscil.files import file_name_bytes
-from fscil.photos import Photos, Wholes
+from fscil.photos import Index, Photos, Wholes, on_host
+from fscil.photos import to_device as to_device
 from fscil.reading import Read, Reading
 
-Index = Tensor | slice | int
+T = TypeVar("T")
 Colour = tuple[float, float, float]  # a number for each channel
 
 MEASURED = 30_000  # images at most: all of CIFAR100's base, and of streamed photos what a core decodes in a minute
@@ -56,10 +58,10 @@ class StreamedImages:
         return StreamedImages(self.source, self.rows, device)
 
     def subset(self, index: Tensor | slice) -> StreamedImages:
-        return StreamedImages(self.source, self.rows[_on_host(index)], self.device)
+        return StreamedImages(self.source, self.rows[on_host(index)], self.device)
 
     def __getitem__(self, index: Index) -> Tensor:
-        rows = self.rows[_on_host(index)]
+        rows = self.rows[on_host(index)]
         wanted = rows.flatten().tolist()
         if self.prefetched is not None and self.prefetched.rows == wanted:
             reading, self.prefetched = self.prefetched, None
@@ -70,7 +72,7 @@ class StreamedImages:
     def prefetch(self, index: Index) -> None:
         if self.prefetched is not None:
             self.prefetched.stop()
-        rows = self.rows[_on_host(index)].flatten().tolist()
+        rows = self.rows[on_host(index)].flatten().tolist()
         self.prefetched = Reading(self.source.read, rows, self.source.size)
 
     def split(self, size: int) -> Iterator[Tensor]:
@@ -84,13 +86,6 @@ Images = Tensor | StreamedImages | Photos
 def subset(images: Images, index: Tensor | slice) -> Images:
     """Some of the images; their pixels are not read yet."""
     return images[index] if isinstance(images, Tensor) else images.subset(index)
-
-
-def to_device(values: Tensor, device: torch.device) -> Tensor:
-    """Copy values from the host to the device, without waiting."""
-    if device.type == "cuda" and not values.is_cuda:
-        values = values.pin_memory()
-    return values.to(device, non_blocking=True)
 
 
 def pixels(images: Images, index: Tensor) -> Tensor:
@@ -111,9 +106,18 @@ def prefetch(images: Images, index: Tensor) -> None:
 
 def in_parts(images: Images, index: Tensor, size: int) -> Iterator[Tensor]:
     """images[index], for an index on the host, `size` at a time; the next part is read while the last one is in use."""
+    return _in_parts(pixels, images, index, size)
+
+
+def wholes_in_parts(images: Images, index: Tensor, size: int) -> Iterator[Tensor | Wholes]:
+    """The same, uncropped if they are photos."""
+    return _in_parts(wholes, images, index, size)
+
+
+def _in_parts(read: Callable[[Images, Tensor], T], images: Images, index: Tensor, size: int) -> Iterator[T]:
     parts = index.split(size)
     for part, following in zip_longest(parts, parts[1:]):
-        found = pixels(images, part)
+        found = read(images, part)
         if following is not None:
             prefetch(images, following)
         yield found
@@ -156,7 +160,3 @@ def contents_of_copies(images: Images) -> bytes | memoryview:
     if isinstance(images, StreamedImages) and images.source.copied is not None:
         return file_name_bytes("\n".join(images.source.copied[row] for row in images.rows.tolist()))
     return contents(images)
-
-
-def _on_host(index: Index) -> Index:
-    return index.cpu() if isinstance(index, Tensor) else index

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+from threading import Thread
 
 import torch
 from torch import Tensor
@@ -13,18 +14,23 @@ from torch import Tensor
 from fscil.reading import thread_count
 
 Index = Tensor | slice | int
+COPIED_AT_ONCE = 512  # photos, to a GPU
 FREE_SHARE = 0.4  # of a GPU's free memory that photos may take; more of them stay on the host and are streamed
 
 
 @dataclass(frozen=True)
 class Wholes:
-    """A batch of photos on a device, each as three planes of bytes; the shorter side of every photo is `size`."""
+    """A batch of photos on a device, each as three planes of bytes; the shorter side of every photo is `size`.
+
+    `squash` says what stands for a photo where a square is needed: all of it, squashed, or its middle.
+    """
 
     flat: Tensor  # uint8 [bytes]
     starts: Tensor  # int64 [n], the first byte of every photo, on the same device
     heights: Tensor  # int64 [n], on the host
     widths: Tensor  # int64 [n], on the host
     size: int
+    squash: bool = False
 
     def __len__(self) -> int:
         return len(self.heights)
@@ -37,16 +43,21 @@ class Wholes:
         """`count` photos at a time."""
         for first in range(0, len(self), count):
             here = slice(first, first + count)
-            yield Wholes(self.flat, self.starts[here], self.heights[here], self.widths[here], self.size)
+            yield replace(self, starts=self.starts[here], heights=self.heights[here], widths=self.widths[here])
 
     def squares(self) -> Tensor:
-        """The middle squares, uint8 [n, 3, size, size]."""
+        """Every photo as a square, uint8 [n, 3, size, size]."""
         size, device = self.size, self.flat.device
+        if len(self) == 0:
+            return self.flat.new_empty(0, 3, size, size)
+        if self.squash:
+            nowhere = torch.zeros_like(self.heights)
+            return self.resized_crops(nowhere, nowhere, self.heights, self.widths, size)
         corner = (self.heights - size) // 2 * self.widths + (self.widths - size) // 2
         planes = torch.arange(3) * (self.heights * self.widths)[:, None]
         rows = torch.arange(size) * self.widths[:, None]
         offsets = corner[:, None, None] + planes[:, :, None] + rows[:, None, :]
-        starts = self.starts[:, None, None] + _to(offsets, device)
+        starts = self.starts[:, None, None] + to_device(offsets, device)
         runs = self.flat.as_strided((self.flat.numel() - size + 1, size), (1, 1))  # a row's bytes are neighbours
         return runs.index_select(0, starts.view(-1)).view(len(self), 3, size, size)
 
@@ -54,7 +65,7 @@ class Wholes:
         """Boxes (int64 [n] each, on the host), resized to uint8 [n, 3, size, size]; see augment.crop.resized_crop."""
         device = self.flat.device
         top, left, height, width, photo_heights, photo_widths = (
-            _to(each, device) for each in (top, left, height, width, self.heights, self.widths)
+            to_device(each, device) for each in (top, left, height, width, self.heights, self.widths)
         )
         steps = torch.arange(size, device=device) + 0.5
 
@@ -93,6 +104,7 @@ class Shards:
     widths: Tensor  # int64 [photos]
     digests: Sequence[str]  # of the photos' pixels
     size: int  # the shorter side of every photo
+    squash: bool = False  # see Wholes
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -125,16 +137,20 @@ class Shards:
         return 3 * self.heights[rows] * self.widths[rows]
 
     def on(self, device: torch.device, rows: Tensor) -> Shards:
-        """These photos alone, on a GPU."""
-        flat = self.read(rows, pinned=True).to(device)
+        """These photos alone, on a device."""
         lengths = self.bytes_of(rows)
+        starts = lengths.cumsum(0) - lengths
+        flat = torch.empty(int(lengths.sum()), dtype=torch.uint8, device=device)
+        for part in torch.arange(len(rows)).split(COPIED_AT_ONCE):  # pinned memory is never given back: take little
+            bytes_there = flat[starts[part[0]] : starts[part[-1]] + lengths[part[-1]]]
+            bytes_there.copy_(self.read(rows[part], pinned=device.type == "cuda"))
         digests = [self.digests[row] for row in rows.tolist()]
-        places = torch.zeros_like(lengths), lengths.cumsum(0) - lengths
-        return Shards([flat], *places, self.heights[rows], self.widths[rows], digests, self.size)
+        places = torch.zeros_like(lengths), starts
+        return Shards([flat], *places, self.heights[rows], self.widths[rows], digests, self.size, self.squash)
 
 
 class Photos:
-    """Stands for a tensor uint8 [n, 3, size, size], the photos' middle squares. `wholes` gives them uncropped."""
+    """Stands for a tensor uint8 [n, 3, size, size], the photos as squares. `wholes` gives all of them."""
 
     def __init__(self, shards: Shards, rows: Tensor | None = None, device: torch.device | str = "cpu") -> None:
         self.shards = shards
@@ -158,36 +174,43 @@ class Photos:
         return self.shards.device.type == self.device.type
 
     def to(self, device: torch.device | str) -> Photos:
-        device = torch.device(device)
-        if device.type == "cpu" or self.shards.device.type == "cuda" or not self._fit_on(device):
-            return Photos(self.shards, self.rows, device)
-        return Photos(self.shards.on(device, self.rows), device=device)
+        device, now = torch.device(device), self.shards.device
+        if now.type != device.type and (device.type == "cpu" or self._fit_on(device)):
+            return Photos(self.shards.on(device, self.rows), device=device)
+        return Photos(self.shards, self.rows, device)
 
     def _fit_on(self, device: torch.device) -> bool:
         return int(self.shards.bytes_of(self.rows).sum()) <= FREE_SHARE * torch.cuda.mem_get_info(device)[0]
 
     def subset(self, index: Tensor | slice) -> Photos:
-        return Photos(self.shards, self.rows[_on_host(index)], self.device)
+        return Photos(self.shards, self.rows[on_host(index)], self.device)
 
     def __getitem__(self, index: Index) -> Tensor:
-        rows = self.rows[_on_host(index)]
+        rows = self.rows[on_host(index)]
         return self._read(rows.flatten()).squares().view(*rows.shape, *self.shape[1:])
 
     def wholes(self, index: Tensor) -> Wholes:
-        return self._read(self.rows[_on_host(index)])
+        return self._read(self.rows[on_host(index)])
 
     def prefetch(self, index: Tensor) -> None:
         """Announce that these photos come next: what is not on the device yet is read in the background."""
         if self._resident:
             return
-        rows, thread = self.rows[_on_host(index)].flatten(), ThreadPoolExecutor(1)
-        self.prefetched = rows, thread.submit(self.shards.read, rows, pinned=True)
-        thread.shutdown(wait=False)
+        rows, found = self.rows[on_host(index)].flatten(), Future[Tensor]()
+
+        def read() -> None:
+            try:
+                found.set_result(self.shards.read(rows, pinned=True))
+            except BaseException as error:  # raised where the photos are requested
+                found.set_exception(error)
+
+        Thread(target=read, daemon=True).start()  # a process that ends does not wait for it
+        self.prefetched = rows, found
 
     def split(self, count: int) -> Iterator[Tensor]:
         """Batch by batch, like Tensor.split."""
         parts = torch.arange(len(self)).split(count)
-        for part, following in pairwise([*parts, None]):
+        for part, following in zip_longest(parts, parts[1:]):
             found = self[part]
             if following is not None:
                 self.prefetch(following)
@@ -197,21 +220,30 @@ class Photos:
         shards = self.shards
         heights, widths = shards.heights[rows], shards.widths[rows]
         if shards.device.type == "cuda":
-            return Wholes(shards.pixels[0], _to(shards.starts[rows], self.device), heights, widths, shards.size)
+            return Wholes(
+                shards.pixels[0],
+                to_device(shards.starts[rows], self.device),
+                heights,
+                widths,
+                shards.size,
+                shards.squash,
+            )
         prefetched, self.prefetched = self.prefetched, None
         if prefetched is not None and torch.equal(prefetched[0], rows):
             flat = prefetched[1].result()
         else:
             flat = shards.read(rows, self.device.type == "cuda")
         lengths = 3 * heights * widths
-        starts = _to(lengths.cumsum(0) - lengths, self.device)
-        return Wholes(flat.to(self.device, non_blocking=True), starts, heights, widths, shards.size)
+        starts = to_device(lengths.cumsum(0) - lengths, self.device)
+        return Wholes(flat.to(self.device, non_blocking=True), starts, heights, widths, shards.size, shards.squash)
 
 
-def _on_host(index: Index) -> Index:
+def on_host(index: Index) -> Index:
     return index.cpu() if isinstance(index, Tensor) else index
 
 
-def _to(values: Tensor, device: torch.device) -> Tensor:
+def to_device(values: Tensor, device: torch.device) -> Tensor:
     """Copy values from the host to the device, without waiting."""
-    return (values.pin_memory() if device.type == "cuda" else values).to(device, non_blocking=True)
+    if device.type == "cuda" and not values.is_cuda:
+        values = values.pin_memory()
+    return values.to(device, non_blocking=True)

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 from torch import Tensor
 
@@ -21,6 +20,7 @@ from fscil.datasets import photo_store
 from fscil.datasets.cub200 import CUB200
 from fscil.datasets.decode import Resize
 from fscil.datasets.miniimagenet import MINIIMAGENET
+from fscil.photos import Photos
 from photo_trees import Tree, picture, write_cub, write_mini
 
 
@@ -32,7 +32,7 @@ def tree(tmp_path: Path) -> Tree:
 def stored(tree: Tree, place: int) -> Tensor:
     """The photo [3, height, width] as training gets it."""
     store = MINIIMAGENET.store(tree.root, MINIIMAGENET.listing(tree.root))
-    return store.open().views(torch.tensor([place]))[0].view(3, 92, 92)
+    return Photos(store.open())[place]
 
 
 def test_prepare_then_verify(fscil: Fscil, tree: Tree) -> None:

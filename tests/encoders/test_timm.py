@@ -165,7 +165,7 @@ def test_imagenet_means_timms_own_weights_from_the_hub(offline: Path, tmp_path: 
     hub_with(path, "timm/test_resnet.r160_in1k", offline)
     for name in ("timm:test_resnet", "timm:test_resnet.r160_in1k"):
         encoder = build(name, "imagenet")
-        assert encoder.weights == f"imagenet {checksum(path)}"
+        assert encoder.weights == f"timm/test_resnet.r160_in1k {checksum(path)}"
         assert torch.equal(encoder.backbone.conv1[0].weight, whole.conv1[0].weight)
 
 

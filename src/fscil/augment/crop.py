@@ -73,8 +73,8 @@ def random_cutout(images: Tensor, draws: Draws, *, size: int) -> Tensor:
 def resized_crop(images: Tensor, top: Tensor, left: Tensor, height: Tensor, width: Tensor, size: int) -> Tensor:
     """The boxes (top, left, height, width; each [n]) of the images, resized to size x size.
 
-    Bilinear without antialiasing: where a box is larger than the result, pixels are skipped rather than averaged. For
-    the benchmarks that is rare and mild (an 84-pixel image always enlarges, 256 to 224 shrinks by 1.14 at most).
+    Bilinear without antialiasing: where a box is larger than the result, pixels are skipped rather than averaged. That
+    is mild in the benchmarks: at 224 pixels, a box of a photo with a short side of 256 shrinks by 1.53 at most.
     """
     full_height, full_width = images.shape[-2:]
     steps = torch.arange(size, device=images.device) + 0.5

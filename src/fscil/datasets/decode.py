@@ -37,7 +37,7 @@ class Resize:
     """How a file becomes a stored image."""
 
     size: int  # of its short side
-    squash: bool = False  # to a square, whatever its shape
+    squash: bool = False  # where a square is needed, all of it is squashed into one; otherwise its middle is taken
     invert: bool = False  # black on white becomes white on black, as padding expects it
 
 
@@ -142,7 +142,7 @@ def _resized(image: Image.Image, resize: Resize) -> NDArray[np.uint8]:
     left, top = (width - kept_width) / 2, (height - kept_height) / 2
     box = (left, top, left + kept_width, top + kept_height)
     side = min(kept_width, kept_height)
-    new = [resize.size if resize.squash else round(length * resize.size / side) for length in (kept_width, kept_height)]
+    new = [round(length * resize.size / side) for length in (kept_width, kept_height)]
     pixels = np.array(upright.resize((new[0], new[1]), Image.Resampling.BILINEAR, box=box))
     return 255 - pixels if resize.invert else pixels
 

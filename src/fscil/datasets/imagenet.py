@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import partial
 from pathlib import Path
 
@@ -30,6 +31,8 @@ def list_files(root: Path, name: str, classes: int) -> Listing:
             f"{name}: {training} has {count} class folders, not {CLASSES}: the order of the classes is a shuffle of "
             f"all of them, even if only 100 are used; {HOW_TO_GET}"
         )
+    if not os.path.isdir(test):
+        raise UserError(f"{name}: there is no {test}; {HOW_TO_GET}")
     if not folder_names(name, test):
         raise UserError(
             f"{name}: {test} has no class folders; move its images into a folder per class, named as in {training}"
@@ -50,7 +53,7 @@ def _dataset(classes: int, base_classes: int, way: int) -> PhotoDataset:
     return PhotoDataset(
         name=name,
         description=f"{classes:,} classes of ILSVRC2012: {base_classes} base + 8 x {way}-way 5-shot, 224 px",
-        resize=Resize(256),
+        resize=Resize(256, squash=True),
         base_classes=base_classes,
         way=way,
         sessions=8,

@@ -11,7 +11,7 @@ from fscil.errors import UserError
 from fscil.files import visible_entries
 
 FOLDER, PARTS = "omniglot-py", ("images_background", "images_evaluation")
-CHARACTERS, DRAWINGS, TRAINING = 1000, 20, 15
+CHARACTERS, BACKGROUND, DRAWINGS, TRAINING = 1000, 964, 20, 15
 HOW_TO_GET = (
     f"put torchvision's folder {FOLDER} (torchvision.datasets.Omniglot with background=True and with background=False, "
     "download=True) under --root or FSCIL_DATA"
@@ -25,8 +25,11 @@ def list_files(root: Path) -> Listing:
     if missing:
         raise UserError(f"omniglot: {folder} lacks {', '.join(missing)}; {HOW_TO_GET}")
     characters = [character for part in PARTS for alphabet in folders(folder / part) for character in folders(alphabet)]
+    background = sum(character.parts[-3] == PARTS[0] for character in characters)
+    if background != BACKGROUND:
+        raise UserError(f"omniglot: {folder / PARTS[0]} has {background} characters, not {BACKGROUND}; {HOW_TO_GET}")
     if len(characters) < CHARACTERS:
-        raise UserError(f"omniglot: {folder} has {len(characters)} characters, not {CHARACTERS}; {HOW_TO_GET}")
+        raise UserError(f"omniglot: {folder} has {len(characters)} characters, fewer than {CHARACTERS}; {HOW_TO_GET}")
     training: list[tuple[Path, int]] = []
     test: list[tuple[Path, int]] = []
     for label, character in enumerate(characters[:CHARACTERS]):
@@ -52,7 +55,7 @@ def folders(folder: Path) -> list[Path]:
 OMNIGLOT = PhotoDataset(
     name="omniglot",
     description="1,000 handwritten characters: 600 base + 8 x 50-way 5-shot, 32 px",
-    resize=Resize(32, squash=True, invert=True),
+    resize=Resize(32, invert=True),
     base_classes=600,
     way=50,
     sessions=8,

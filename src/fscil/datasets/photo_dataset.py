@@ -16,6 +16,7 @@ from fscil.datasets.decode import RESIDENT_BYTES, Resize
 from fscil.datasets.photo_check import check_readable
 from fscil.datasets.photo_store import Store
 from fscil.datasets.registry import LAST_TRIAL, TRIAL, Dataset
+from fscil.environment import whole_number
 from fscil.errors import UserError
 from fscil.images import Images, subset
 from fscil.photos import Photos
@@ -93,10 +94,10 @@ class PhotoDataset:
         )
 
     def _images(self, store: Store) -> Images:
-        photos = Photos(store.open())
-        if self.resize.squash and photos.shape.numel() <= RESIDENT_BYTES:
-            return photos[:]
-        return photos
+        shards = store.open()
+        photos, size = Photos(shards), shards.size
+        are_square = bool((shards.heights == size).all() and (shards.widths == size).all())
+        return photos[:] if are_square and photos.shape.numel() <= RESIDENT_BYTES else photos
 
     # -- checks ------------------------------------------------------------------------------------------------------
     def session_checksums(self, listing: Listing, trial: int = 1) -> list[str]:
@@ -178,8 +179,11 @@ class PhotoDataset:
             return True
 
     def _prepare(self, store: Store) -> None:
-        if store.missing():
-            with stage_progress(Console(stderr=True), f"prepare {self.name}", len(store.paths)) as progress:
+        if not store.missing():
+            store.prepare()  # removes what is no longer needed
+        else:
+            console = Console(stderr=True, quiet=whole_number("LOCAL_RANK", 0, least=0) > 0)  # one of a group shows it
+            with stage_progress(console, f"prepare {self.name}", len(store.paths)) as progress:
                 store.prepare(progress.update)
 
     def dataset(self) -> Dataset:

@@ -56,6 +56,8 @@ def load(
     """
     file = read(weights, encoder, url)
     name = "imagenet" if weights == "imagenet" else file.path.name
+    if weights == "imagenet" and (url or "").startswith(HUB):  # timm's need not be ImageNet's: their own name says it
+        name = (url or "").removeprefix(HUB).partition("/resolve/")[0]
     return f"{name} {file.checksum}", fit(parse(file), wanted, file.path, encoder, spare)
 
 

@@ -99,10 +99,9 @@ class Stepper:
             self.counter.zero_()
             graph = torch.cuda.CUDAGraph()
             failure = None
-            # NCCL has its own thread, which may keep querying CUDA about earlier steps meanwhile
-            mode = "global" if distributed.is_single_process() else "thread_local"
             try:
-                with torch.cuda.graph(graph, capture_error_mode=mode):
+                # other threads may use CUDA meanwhile: NCCL's, and the one that reads photos into pinned memory
+                with torch.cuda.graph(graph, capture_error_mode="thread_local"):
                     self._counted_step()
             except RuntimeError as error:
                 failure = str(error)

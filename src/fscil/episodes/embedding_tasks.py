@@ -13,7 +13,7 @@ from fscil.episodes.blend_pool import CHUNK, Embed, encode_pool
 from fscil.episodes.checks import check_tasks
 from fscil.episodes.layout import parts
 from fscil.episodes.tasks import TaskShape, class_members, sample_fake_tasks
-from fscil.images import in_parts
+from fscil.images import wholes_in_parts
 
 
 class EmbeddingTasks:
@@ -43,7 +43,7 @@ class EmbeddingTasks:
             return torch.stack([embed(augmented.rot90(angle, (-2, -1))) for angle in angles], 1)
 
         def embed_share(mine: slice) -> Tensor:
-            chunks = zip(in_parts(session.images, images[mine], CHUNK), keys[mine].split(CHUNK), strict=True)
+            chunks = zip(wholes_in_parts(session.images, images[mine], CHUNK), keys[mine].split(CHUNK), strict=True)
             return torch.cat([embed_augmented(augmentation(chunk, its_keys)) for chunk, its_keys in chunks])
 
         self.embeddings = map_shards(len(keys), embed_share)  # [images, angles, d]
