@@ -16,7 +16,7 @@ import fscil
 from fscil.config import config_hash
 from fscil.errors import UserError
 from fscil.margins import Measures
-from fscil.results import Result, paired_difference, read_result, write_result
+from fscil.results import MANY_CLASSES, Result, paired_difference, read_result, write_result
 
 MakeResult = Callable[..., Result]
 ZERO = {
@@ -223,3 +223,19 @@ def test_paired_difference_needs_a_common_seed(make_result: MakeResult) -> None:
         paired_difference([make_result(seed=1)], [make_result(seed=2)], "last")
     with pytest.raises(UserError, match="same seeds"):
         paired_difference([make_result(trial=1)], [make_result(trial=2)], "last")
+
+
+def test_a_large_confusion_matrix_is_written_without_its_zeros(tmp_path: Path, make_result: MakeResult) -> None:
+    classes = MANY_CLASSES + 1
+    confusion = [[3 if i == j else int(j == 0) for j in range(classes)] for i in range(classes)]
+    result = replace(
+        make_result((classes - 10, 10)), confusion=confusion, class_names=[f"class {i}" for i in range(classes)]
+    )
+    write_result(result, tmp_path / "result.json")
+    assert read_result(tmp_path / "result.json").confusion == confusion
+    text = (tmp_path / "result.json").read_text()
+    assert len(text) < classes**2
+    for wrong in ('{"0": 1, "201": 3}', '{"0": 1, "-1": 3}', '{"0": 1, "3": -3}', '{"0": 1, "3": 1.5}', '{"0": "1"}'):
+        (tmp_path / "result.json").write_text(text.replace('{"0": 1, "3": 3}', wrong))
+        with pytest.raises(UserError, match="malformed value for confusion"):
+            read_result(tmp_path / "result.json")

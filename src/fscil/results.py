@@ -37,7 +37,8 @@ __all__ = [
 
 # of result.json; version 1 had no `version`, `changed`, `memory` and `title`, version 2 nothing about margins
 VERSION = 3
-LARGEST_FILE = 2**28  # bytes, almost all of them the confusion matrix: enough for 9,000 classes
+LARGEST_FILE = 2**28  # bytes
+MANY_CLASSES, MOST_CLASSES = 200, 5000  # of the first number on, a confusion matrix is written without its zeros
 
 
 class StageTime(TypedDict):
@@ -115,6 +116,8 @@ class Result:
 def write_result(result: Result, path: Path) -> None:
     """Write result.json, one field a line."""
     values = {field.name: getattr(result, field.name) for field in fields(result) if field.compare}
+    if len(result.confusion) > MANY_CLASSES:
+        values["confusion"] = [{str(k): count for k, count in enumerate(row) if count} for row in result.confusion]
     lines = [f"  {json.dumps(key)}: {json.dumps(value, allow_nan=False)}" for key, value in values.items()]
     write_atomically(path, ("{\n" + ",\n".join(lines) + "\n}\n").encode())
 
@@ -145,10 +148,24 @@ def read_result(path: Path) -> Result:
     missing = [field.name for field in fields(Result) if field.name not in values]
     if missing:
         raise UserError(f"{path} lacks {', '.join(missing)}; run it again with this version of fscil")
+    values["confusion"] = with_zeros(values["confusion"], values["class_names"])
     wrong = malformed(values)
     if wrong:
         raise UserError(f"{path} has a malformed value for {', '.join(wrong)}; run it again to get a valid file")
     return Result(**{**{field.name: values[field.name] for field in fields(Result)}, "folder": str(path.parent)})
+
+
+def with_zeros(confusion: Any, class_names: Any) -> Any:
+    """Rows {predicted class: count} as lists; what is malformed is left to be refused."""
+    if not isinstance(confusion, list) or not isinstance(class_names, list):
+        return confusion
+    if not len(confusion) == len(class_names) <= MOST_CLASSES:  # a short file must not take all memory
+        return confusion
+    names = {str(k): 0 for k in range(len(class_names))}
+    return [
+        list((names | row).values()) if isinstance(row, dict) and row.keys() <= names.keys() else row
+        for row in confusion
+    ]
 
 
 def no_such_number(text: str) -> NoReturn:

@@ -82,7 +82,7 @@ def test_a_flat_validation_folder_is_refused(tree: Tree) -> None:
         IMAGENET1000.listing(tree.root)
     assert "\n" not in str(caught.value)
     shutil.rmtree(tree.folder / "val")
-    with pytest.raises(UserError, match="there is no .*val; put ILSVRC2012"):
+    with pytest.raises(UserError, match=r"there is no .*val; put ILSVRC2012"):
         IMAGENET1000.listing(tree.root)
 
 
