@@ -167,9 +167,9 @@ def test_streamed_images_are_known_by_name_length_and_time(photo_folder: Callabl
 PACKAGE = Path(fscil.__file__).parent
 
 # imported by pre-training, but only to describe or store, never to compute
-DESCRIBE = {"progress.py", 
+DESCRIBE = {
     "benchmark.py", "code_version.py", "environment.py", "errors.py", "files.py", "naming.py", "settings.py",
-    "methods/encoder_cache.py", "methods/memory.py", "methods/method.py",
+    "progress.py", "methods/encoder_cache.py", "methods/memory.py", "methods/method.py",
 }  # fmt: skip
 
 
