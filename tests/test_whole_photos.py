@@ -197,6 +197,20 @@ def test_leftovers_of_other_files_are_removed(store: Store) -> None:
     assert sorted(store.folder.iterdir()) == sorted(store.shards)
 
 
+def test_some_photos_are_moved_part_by_part(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(photos_module, "COPIED_AT_ONCE", 2)
+    shards, rows = store.open(), torch.tensor([6, 1, 1, 3, 0])
+    moved = Photos(shards.on(torch.device("cpu"), rows))
+    assert torch.equal(moved[:], Photos(shards)[rows])
+    assert moved.digests == Photos(shards, rows).digests
+    assert len(Photos(shards.on(torch.device("cpu"), rows[:0]))) == 0
+
+
+def test_squashed_photos_are_other_data(store: Store) -> None:
+    shards = store.open()
+    assert contents(Photos(shards)) != contents(Photos(replace(shards, squash=True)))
+
+
 @needs_cuda
 def test_photos_on_a_gpu_are_those_on_the_host(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Copied there once, or part by part, with or without prefetching the right ones."""

@@ -148,7 +148,8 @@ def _moments(counts: Sequence[int]) -> tuple[float, float]:
 def contents(images: Images) -> bytes | memoryview:
     """What identifies the images: their pixels, digests of them or, for streamed images, facts about the files."""
     if isinstance(images, Photos):
-        return "\n".join([f"photos of {images.shards.size} pixels", *images.digests]).encode()
+        kind = "squashed" if images.shards.squash else "cropped"
+        return "\n".join([f"photos of {images.shards.size} pixels, {kind}", *images.digests]).encode()
     if isinstance(images, StreamedImages):
         facts = (images.source.facts[row] for row in images.rows.tolist())
         return file_name_bytes("\n".join([images.source.recipe, *facts]))

@@ -36,8 +36,8 @@ class Wholes:
         return len(self.heights)
 
     @property
-    def is_cuda(self) -> bool:
-        return self.flat.is_cuda
+    def device(self) -> torch.device:
+        return self.flat.device
 
     def split(self, count: int) -> Iterator[Wholes]:
         """`count` photos at a time."""
@@ -47,7 +47,7 @@ class Wholes:
 
     def squares(self) -> Tensor:
         """Every photo as a square, uint8 [n, 3, size, size]."""
-        size, device = self.size, self.flat.device
+        size = self.size
         if len(self) == 0:
             return self.flat.new_empty(0, 3, size, size)
         if self.squash:
@@ -57,13 +57,13 @@ class Wholes:
         planes = torch.arange(3) * (self.heights * self.widths)[:, None]
         rows = torch.arange(size) * self.widths[:, None]
         offsets = corner[:, None, None] + planes[:, :, None] + rows[:, None, :]
-        starts = self.starts[:, None, None] + to_device(offsets, device)
+        starts = self.starts[:, None, None] + to_device(offsets, self.device)
         runs = self.flat.as_strided((self.flat.numel() - size + 1, size), (1, 1))  # a row's bytes are neighbours
         return runs.index_select(0, starts.view(-1)).view(len(self), 3, size, size)
 
     def resized_crops(self, top: Tensor, left: Tensor, height: Tensor, width: Tensor, size: int) -> Tensor:
         """Boxes (int64 [n] each, on the host), resized to uint8 [n, 3, size, size]; see augment.crop.resized_crop."""
-        device = self.flat.device
+        device = self.device
         top, left, height, width, photo_heights, photo_widths = (
             to_device(each, device) for each in (top, left, height, width, self.heights, self.widths)
         )
@@ -141,9 +141,11 @@ class Shards:
         lengths = self.bytes_of(rows)
         starts = lengths.cumsum(0) - lengths
         flat = torch.empty(int(lengths.sum()), dtype=torch.uint8, device=device)
-        for part in torch.arange(len(rows)).split(COPIED_AT_ONCE):  # pinned memory is never given back: take little
-            bytes_there = flat[starts[part[0]] : starts[part[-1]] + lengths[part[-1]]]
-            bytes_there.copy_(self.read(rows[part], pinned=device.type == "cuda"))
+        done = 0
+        for part in rows.split(COPIED_AT_ONCE):  # pinned memory is never given back: take little
+            found = self.read(part, pinned=device.type == "cuda")
+            flat[done : done + len(found)].copy_(found)
+            done += len(found)
         digests = [self.digests[row] for row in rows.tolist()]
         places = torch.zeros_like(lengths), starts
         return Shards([flat], *places, self.heights[rows], self.widths[rows], digests, self.size, self.squash)

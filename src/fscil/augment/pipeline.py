@@ -47,8 +47,7 @@ def build(
 
     The crop "pad" takes a random window; images of exactly this size are first padded with black by an eighth of it.
     The crop "resized" takes a random part, of at least the share crop_scale of the area and at 3:4 to 4:3, and resizes
-    it. Of whole photos all but "resized" see the middle square. After the first call nothing makes the host wait for
-    CUDA.
+    it; for anything else whole photos are made square first. After the first call nothing makes the host wait for CUDA.
     """
     _check("augmentation", augmentation, AUGMENTATIONS)
     _check("crop", crop, CROPS)
@@ -77,16 +76,9 @@ def build(
         whole = crop == "resized" and isinstance(images, Wholes)
         images = images if whole else _checked(_squares(images), smallest)
         if len(images) == 0:
-            return torch.empty(
-                0,
-                3,
-                size,
-                size,
-                dtype=torch.uint8,
-                device=images.flat.device if isinstance(images, Wholes) else images.device,
-            )
+            return torch.empty(0, 3, size, size, dtype=torch.uint8, device=images.device)
         area = size * size if isinstance(images, Wholes) else images.shape[-2] * images.shape[-1]
-        at_once = max(1, (CUDA_CHUNK if images.is_cuda else CPU_CHUNK) // area)
+        at_once = max(1, (CUDA_CHUNK if images.device.type == "cuda" else CPU_CHUNK) // area)
         done = []
         for chunk, its_keys in zip(images.split(at_once), keys.split(at_once), strict=True):
             draws = Draws(its_keys)
