@@ -12,7 +12,7 @@ from rich.console import Console
 from fscil import paper
 from fscil.labels import repetitions
 from fscil.results import Result, markdown_table, session_table
-from fscil.tables import SUMMARY, number, table_lines
+from fscil.table_lines import SUMMARY, number, table_lines
 
 MakeResult = Callable[..., Result]
 CIFAR = (60, *[5] * 8)

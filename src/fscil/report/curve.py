@@ -16,7 +16,7 @@ from fscil.files import write_atomically
 from fscil.labels import labels, name_of, repetitions
 from fscil.report import figures
 from fscil.results import Result
-from fscil.tables import published_row
+from fscil.table_lines import published_row
 
 
 def write_curve(results: Sequence[Result], path: Path) -> Path:

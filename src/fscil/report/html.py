@@ -17,7 +17,7 @@ from fscil.report.margins import margins
 from fscil.report.markup import Markup, beside, join, picture, tag
 from fscil.report.summary import Comparable, always, base_and_new, differences, headlines, session_lines, tiles
 from fscil.results import Result
-from fscil.tables import published_row
+from fscil.table_lines import published_row
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"  # makes the browser refuse any request
 

@@ -11,7 +11,7 @@ from fscil.report.margin_curve import margin_figure
 from fscil.report.markup import Markup, join, table, tag
 from fscil.report.summary import Comparable, run_of
 from fscil.results import Result
-from fscil.tables import Value, mean_and_deviation, number
+from fscil.table_lines import Value, mean_and_deviation, number
 
 Groups = list[list[Result]]
 

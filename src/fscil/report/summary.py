@@ -11,16 +11,8 @@ from fscil.labels import Labels, runs_in_words
 from fscil.report.confusion import class_counts
 from fscil.report.markup import Cell, Markup, bar, join, table, tag
 from fscil.results import Result, paired_difference
-from fscil.tables import (
-    Line,
-    column_names,
-    is_gain,
-    mean_and_deviation,
-    notes,
-    number,
-    published_row,
-    table_lines,
-)
+from fscil.table_lines import Line, column_names, is_gain, mean_and_deviation, number, published_row, table_lines
+from fscil.tables import notes
 
 Groups = list[list[Result]]
 Comparable = Callable[[Result, Result], bool]  # whether a difference between two results means something

@@ -1,0 +1,136 @@
+"""What stands in the tables of results: lines of numbers, ours beside the paper's."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from fscil import paper
+from fscil.labels import labels, margin_in_words, repetitions, runs_in_words
+
+if TYPE_CHECKING:
+    from fscil.results import Result
+
+Value = float | None
+SUMMARY = ("PD", "average", "base", "new", "HM", "area")
+OVER_ALL_MARGINS = {
+    "base_among_base": "base only",
+    "new_among_new": "new only",
+    "best_harmonic_mean": "best HM",
+    "best_last": "best last",
+}
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a table, with a value for every column: the sessions (None beyond the last), then the summary."""
+
+    kind: Literal["ours", "margin zero", "draws", "paper", "difference"]
+    label: str
+    detail: str
+    values: list[Value]
+    deviations: list[Value]  # standard deviations, None where only one value is known
+
+
+def column_names(results: Sequence[Result]) -> list[str]:
+    """Sessions and summary; runs of earlier versions have no area."""
+    sessions = range(max((len(r.accuracy) for r in results), default=0))
+    return [*map(str, sessions), *(SUMMARY if has_area(results) else SUMMARY[:-1])]
+
+
+def has_area(results: Sequence[Result]) -> bool:
+    return any(result.area is not None for result in results)
+
+
+def session_count(names: Sequence[str]) -> int:
+    return len([name for name in names if name not in SUMMARY])
+
+
+def table_lines(results: Sequence[Result]) -> list[Line]:
+    """For every method: ours (mean and standard deviation over its seeds), the paper's line and the difference."""
+    names = column_names(results)
+    sessions, groups = session_count(names), repetitions(results)
+    lines: list[Line] = []
+    for group, label in zip(groups, labels(groups).each, strict=True):
+        rows = [line_values(r.accuracy, r.base, r.new, r.harmonic_mean, r.area, names) for r in group]
+        ours = Line("ours", label.text, detail(group), *mean_and_deviation(rows))
+        lines.append(ours)
+        if margin_in_words(group):
+            at_zero = [(result.margin_zero, result.area) for result in group]
+            rows = [
+                line_values(z["accuracy"], z["base"], z["new"], z["harmonic_mean"], area, names)
+                for z, area in at_zero
+                if z
+            ]
+            if rows:
+                lines.append(Line("margin zero", "margin 0", "", *mean_and_deviation(rows)))
+        draws = [trial for result in group for trial in result.trials]
+        if len(draws) > 1:
+            rows = [line_values(t["accuracy"], None, None, t["harmonic_mean"], t["area"], names) for t in draws]
+            lines.append(Line("draws", f"{len(draws)} draws of shots", "", *mean_and_deviation(rows)))
+        published = published_row(group[0])
+        if published:
+            p = published
+            values = line_values(p.accuracy, p.base, p.new, p.harmonic_mean, None, names)
+            values[sessions] = p.pd  # as printed
+            lines.append(Line("paper", f"paper, {p.augmentation}", "", values, [None] * len(values)))
+            # The paper's base, new and HM are means over classes, ours are per sample: shown, but not subtracted.
+            compared = [None if i > sessions + 1 else v for i, v in enumerate(values)]
+            gap = [None if a is None or b is None else a - b for a, b in zip(ours.values, compared, strict=True)]
+            lines.append(Line("difference", "difference", "", gap, [None] * len(gap)))
+    return lines
+
+
+def published_row(result: Result) -> paper.Row | None:
+    return paper.find(result.benchmark, result.method, result.augmentation, result.classes_per_session)
+
+
+def detail(group: Sequence[Result]) -> str:
+    return ", ".join(filter(None, [runs_in_words(group), margin_in_words(group)]))
+
+
+def line_values(
+    accuracy: Sequence[float], base: Value, new: Value, hm: Value, area: Value, names: Sequence[str]
+) -> list[Value]:
+    padding = [None] * (session_count(names) - len(accuracy))
+    values = [*accuracy, *padding, accuracy[0] - accuracy[-1], statistics.fmean(accuracy), base, new, hm, area]
+    return values[: len(names)]
+
+
+def lines_over_all_margins(results: Sequence[Result]) -> list[Line]:
+    """For every method: the ends of its curve of new over base accuracy, and the best on it."""
+    groups = repetitions(results)
+    lines = []
+    for group, label in zip(groups, labels(groups).each, strict=True):
+        rows = [[getattr(result, key) for key in OVER_ALL_MARGINS] for result in group]
+        if has_area(group):
+            lines.append(Line("ours", label.text, runs_in_words(group), *mean_and_deviation(rows)))
+    return lines
+
+
+def mean_and_deviation(rows: Sequence[Sequence[Value]]) -> tuple[list[Value], list[Value]]:
+    """Column by column; a deviation needs two values."""
+    columns = [[v for v in column if v is not None] for column in zip(*rows, strict=True)]
+    means = [statistics.fmean(column) if column else None for column in columns]
+    return means, [statistics.stdev(column) if len(column) > 1 else None for column in columns]
+
+
+def number(value: Value, signed: bool = False) -> str:
+    if value is None:
+        return "–"
+    value = round(value, 2) + 0.0  # never "-0.00"
+    return f"{value:+.2f}" if signed else f"{value:.2f}"
+
+
+def is_gain(column: str, difference: float) -> bool:
+    """Whether a difference is in our favour: PD is the one column where less is better."""
+    return difference < 0 if column == "PD" else difference > 0
+
+
+def cell(line: Line, column: int) -> tuple[str, str]:
+    """The number, and its deviation if it has one."""
+    deviation = line.deviations[column]
+    spread = "" if deviation is None else f"±{deviation:.2f}"
+    return number(line.values[column], signed=line.kind == "difference"), spread
