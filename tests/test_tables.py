@@ -4,13 +4,14 @@ import io
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import pytest
 from rich.console import Console
 
 from fscil import paper
-from fscil.labels import repetitions
+from fscil.labels import by_benchmark, repetitions
 from fscil.results import Result, markdown_table, session_table
 from fscil.table_lines import SUMMARY, number, table_lines
 
@@ -51,6 +52,31 @@ def test_no_paper_line_where_the_paper_has_none(make_result: MakeResult) -> None
     assert [line.kind for line in table_lines([make_result()])] == ["ours"]
     other_stream = make_result((60, 10, 10, 10, 10), benchmark="cifar100")
     assert [line.kind for line in table_lines([other_stream])] == ["ours"]
+
+
+def test_relative_improvement_is_the_papers(make_result: MakeResult) -> None:
+    """Its tables subtract LIMIT's PD, with AutoAugment, from that of every row."""
+    limit = make_result(CIFAR, benchmark="cifar100", pd=20.0, accuracy=[70.0, *[60.0] * 7, 50.0])
+    cec = make_result(CIFAR, benchmark="cifar100", method="cec", preset="cec", accuracy=[70.0, *[60.0] * 7, 46.5])
+    lines = {line.label: line.values[-1] for line in table_lines([limit, cec]) if line.kind != "difference"}
+    assert lines == {"limit": 0.0, "paper, autoaug": pytest.approx(1.04), "cec": pytest.approx(3.5)}
+    published = [line for line in table_lines([limit, replace(cec, augmentation="basic")]) if line.kind == "paper"]
+    assert [line.values[-1] for line in published] == [0.0, pytest.approx(1.35)]
+    assert "relative improvement" in printed([limit, cec], width=80)
+    assert "relative improvement" not in printed([limit])
+    assert "relative improvement" not in printed([cec])
+
+
+def test_costs_of_several_methods_are_compared(make_result: MakeResult) -> None:
+    """Stages from the cache count with the seconds that they once took."""
+    limit = [make_result(seed=seed) for seed in (1, 2)]
+    icarl = make_result(preset="icarl", method="icarl", exemplars=400, seconds={"all": {"seconds": 5, "cached": True}})
+    for text in (printed([*limit, icarl], width=80), markdown_table([*limit, icarl])):
+        lines = text.lower().partition("cost of a run")[2].splitlines()
+        rows = [re.sub(r"[*|\s]+", " ", line).split() for line in lines]
+        assert ["limit", "74", "270,000", "12,000", "0"] in rows
+        assert ["icarl", "5.0", "270,000", "12,000", "400"] in rows
+    assert "cost" not in printed(limit)
 
 
 def test_seeds_become_mean_and_standard_deviation(make_result: MakeResult) -> None:
@@ -106,7 +132,7 @@ def test_what_no_margin_changes_has_a_block_of_its_own(make_result: MakeResult) 
     for text in (printed(results, width=80), markdown_table(results)):
         heading = text.lower().index("whatever the margin")
         assert [text.index(value) > heading for value in ("81.25", "66.50", "55.75", "58.50")] == [True] * 4
-        assert "older" not in text[heading:].partition("all:")[0]
+        assert "older" not in text[heading : text.lower().index("cost of a run")]
 
 
 def test_results_without_an_area_are_shown_as_before(make_result: MakeResult) -> None:
@@ -145,7 +171,7 @@ def test_eighty_columns_are_enough(make_result: MakeResult, fields: dict[str, An
     for results in ([*usual, *odd], odd, comparison(make_result, (100, *[10] * 10), "cub200")):
         text = printed(results, width=80)
         assert max(map(len, text.splitlines())) <= 80
-        for line in table_lines(results):  # and nothing is lost
+        for line in chain(*map(table_lines, by_benchmark(results).values())):  # and nothing is lost
             for value in line.values:
                 assert number(value, signed=line.kind == "difference") in text
             for deviation in line.deviations:
@@ -156,7 +182,7 @@ def test_a_long_stream_is_broken_into_blocks_that_fit(make_result: MakeResult) -
     text = printed([make_result((5, *[1] * 25))], width=80)
     heads = [line.split()[1:] for line in text.splitlines() if line.startswith("method")]
     *of_table, over_all_margins = heads
-    assert [name for head in of_table for name in head] == [*map(str, range(26)), *SUMMARY]
+    assert [name for head in of_table for name in head] == [*map(str, range(26)), *SUMMARY[:-1]]
     assert over_all_margins == ["base", "only", "new", "only", "best", "HM", "best", "last"]
     assert max(map(len, text.splitlines())) <= 80
 
@@ -229,7 +255,7 @@ def test_markdown_keeps_its_columns_whatever_the_names(make_result: MakeResult) 
     lines = markdown_table([make_result(preset="a|b"), make_result(preset="c", seed=4)]).splitlines()
     assert lines[0].startswith("| method | 0 | 1 | 2 | PD | average |")
     rows = [line for line in lines if line.startswith("|")]
-    assert [row.replace("\\|", "").count("|") for row in rows] == [11] * 4 + [6] * 4
+    assert [row.replace("\\|", "").count("|") for row in rows] == [11] * 4 + [6] * 8
 
 
 def test_markdown_of_many_sessions_has_the_summary_on_its_own(make_result: MakeResult) -> None:
@@ -237,8 +263,9 @@ def test_markdown_of_many_sessions_has_the_summary_on_its_own(make_result: MakeR
     heads = [line for line in lines if line.startswith("| method")]
     assert heads == [
         "| method | 0 | 1 | 2 | 3 | 4 | 5 | 6 | 7 | 8 |",
-        "| method | PD | average | base | new | HM | area |",
+        "| method | PD | average | base | new | HM | area | ΔPD |",
         "| method | base only | new only | best HM | best last |",
+        "| method | seconds | parameters | training only | exemplars |",
     ]
 
 

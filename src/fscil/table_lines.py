@@ -14,13 +14,17 @@ if TYPE_CHECKING:
     from fscil.results import Result
 
 Value = float | None
-SUMMARY = ("PD", "average", "base", "new", "HM", "area")
+SUMMARY = ("PD", "average", "base", "new", "HM", "area", "ΔPD")
+RELATIVE = SUMMARY[-1]  # the paper's "relative improvement" of LIMIT over this row
 OVER_ALL_MARGINS = {
     "base_among_base": "base only",
     "new_among_new": "new only",
     "best_harmonic_mean": "best HM",
     "best_last": "best last",
 }
+
+
+LIMIT = "limit"
 
 
 @dataclass(frozen=True)
@@ -35,9 +39,19 @@ class Line:
 
 
 def column_names(results: Sequence[Result]) -> list[str]:
-    """Sessions and summary; runs of earlier versions have no area."""
+    """Sessions and summary; runs of earlier versions have no area, and without `limit` nothing is relative to it."""
     sessions = range(max((len(r.accuracy) for r in results), default=0))
-    return [*map(str, sessions), *(SUMMARY if has_area(results) else SUMMARY[:-1])]
+    lacking = {"area": not has_area(results), RELATIVE: pd_of_limit(results) is None}
+    return [*map(str, sessions), *(name for name in SUMMARY if not lacking.get(name))]
+
+
+def pd_of_limit(results: Sequence[Result]) -> float | None:
+    """The mean PD of `limit`, if there are other methods beside it."""
+    groups = repetitions(results)
+    found = next((group for group in groups if group[0].preset == LIMIT), None)
+    if found is None or {group[0].method for group in groups} == {LIMIT}:
+        return None
+    return statistics.fmean(result.pd for result in found)
 
 
 def has_area(results: Sequence[Result]) -> bool:
@@ -50,17 +64,17 @@ def session_count(names: Sequence[str]) -> int:
 
 def table_lines(results: Sequence[Result]) -> list[Line]:
     """For every method: ours (mean and standard deviation over its seeds), the paper's line and the difference."""
-    names = column_names(results)
+    names, pd = column_names(results), pd_of_limit(results)
     sessions, groups = session_count(names), repetitions(results)
     lines: list[Line] = []
     for group, label in zip(groups, labels(groups).each, strict=True):
-        rows = [line_values(r.accuracy, r.base, r.new, r.harmonic_mean, r.area, names) for r in group]
+        rows = [line_values(r.accuracy, r.base, r.new, r.harmonic_mean, r.area, names, pd) for r in group]
         ours = Line("ours", label.text, detail(group), *mean_and_deviation(rows))
         lines.append(ours)
         if margin_in_words(group):
             at_zero = [(result.margin_zero, result.area) for result in group]
             rows = [
-                line_values(z["accuracy"], z["base"], z["new"], z["harmonic_mean"], area, names)
+                line_values(z["accuracy"], z["base"], z["new"], z["harmonic_mean"], area, names, pd)
                 for z, area in at_zero
                 if z
             ]
@@ -68,13 +82,16 @@ def table_lines(results: Sequence[Result]) -> list[Line]:
                 lines.append(Line("margin zero", "margin 0", "", *mean_and_deviation(rows)))
         draws = [trial for result in group for trial in result.trials]
         if len(draws) > 1:
-            rows = [line_values(t["accuracy"], None, None, t["harmonic_mean"], t["area"], names) for t in draws]
+            rows = [line_values(t["accuracy"], None, None, t["harmonic_mean"], t["area"], names, pd) for t in draws]
             lines.append(Line("draws", f"{len(draws)} draws of shots", "", *mean_and_deviation(rows)))
         published = published_row(group[0])
         if published:
             p = published
             values = line_values(p.accuracy, p.base, p.new, p.harmonic_mean, None, names)
             values[sessions] = p.pd  # as printed
+            its = paper.find(p.benchmark, LIMIT)
+            if names[-1] == RELATIVE and its:
+                values[-1] = p.pd - its.pd
             lines.append(Line("paper", f"paper, {p.augmentation}", "", values, [None] * len(values)))
             # The paper's base, new and HM are means over classes, ours are per sample: shown, but not subtracted.
             compared = [None if i > sessions + 1 else v for i, v in enumerate(values)]
@@ -92,11 +109,20 @@ def detail(group: Sequence[Result]) -> str:
 
 
 def line_values(
-    accuracy: Sequence[float], base: Value, new: Value, hm: Value, area: Value, names: Sequence[str]
+    accuracy: Sequence[float],
+    base: Value,
+    new: Value,
+    hm: Value,
+    area: Value,
+    names: Sequence[str],
+    pd_of_limit: Value = None,
 ) -> list[Value]:
-    padding = [None] * (session_count(names) - len(accuracy))
-    values = [*accuracy, *padding, accuracy[0] - accuracy[-1], statistics.fmean(accuracy), base, new, hm, area]
-    return values[: len(names)]
+    sessions, pd = session_count(names), accuracy[0] - accuracy[-1]
+    relative = None if pd_of_limit is None else pd - pd_of_limit
+    summary = [pd, statistics.fmean(accuracy), base, new, hm, area, relative]
+    by_name: dict[str, Value] = dict(zip(SUMMARY, summary, strict=True))
+    padding = [None] * (sessions - len(accuracy))
+    return [*accuracy, *padding, *(by_name[name] for name in names[sessions:])]
 
 
 def lines_over_all_margins(results: Sequence[Result]) -> list[Line]:
@@ -108,6 +134,25 @@ def lines_over_all_margins(results: Sequence[Result]) -> list[Line]:
         if has_area(group):
             lines.append(Line("ours", label.text, runs_in_words(group), *mean_and_deviation(rows)))
     return lines
+
+
+COSTS = ("seconds", "parameters", "training only", "exemplars")
+
+
+def costs(results: Sequence[Result]) -> list[tuple[str, list[str]]]:
+    """For every method its label and, as text: the mean seconds of a run, parameters, and images that it kept.
+
+    Seconds of stages that came from the cache are those that they once took.
+    """
+    groups = repetitions(results)
+    found = []
+    for group, label in zip(groups, labels(groups).each, strict=True):
+        seconds = statistics.fmean(sum(stage["seconds"] for stage in result.seconds.values()) for result in group)
+        kept, training_only = (group[0].parameters[key] for key in ("inference", "training_only"))
+        exemplars = round(statistics.fmean(result.exemplars for result in group))
+        cells = [f"{seconds:,.1f}" if seconds < 10 else f"{seconds:,.0f}"]
+        found.append((label.text, [*cells, *(f"{count:,}" for count in (kept, training_only, exemplars))]))
+    return found
 
 
 def mean_and_deviation(rows: Sequence[Sequence[Value]]) -> tuple[list[Value], list[Value]]:

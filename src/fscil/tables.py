@@ -14,11 +14,14 @@ from rich.text import Text
 
 from fscil.labels import LONGEST, Labels, by_benchmark, footnotes, labels, repetitions
 from fscil.table_lines import (
+    COSTS,
     OVER_ALL_MARGINS,
+    RELATIVE,
     SUMMARY,
     Line,
     cell,
     column_names,
+    costs,
     has_area,
     is_gain,
     lines_over_all_margins,
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
 ROOM = 80  # characters across a terminal
 MOST_MARKDOWN_COLUMNS = 9  # beyond that the summary gets a table of its own
 WORDS = "PD: first session minus last. HM: harmonic mean of base and new."
+WORDS_ON_LIMIT = f"{RELATIVE}: PD minus that of `limit`, the paper's relative improvement."
 WORDS_ON_MARGINS = (
     "Margin: subtracted from base classes' scores. Area: under the curve of new over base accuracy as the margin takes "
     "every value. Base only, new only: its ends, accuracy with only base or only new classes to choose from. Best HM, "
@@ -57,10 +61,13 @@ def session_table(results: Sequence[Result]) -> RenderableType:
             names, lines = [*OVER_ALL_MARGINS.values()], lines_over_all_margins(those)
             parts += [Text(f"{title}: whatever the margin", style="bold")]
             parts += [terminal_block(names, lines, range(len(names))), Text()]
+        if len(repetitions(those)) > 1:
+            parts += [Text(f"{title}: cost of a run", style="bold"), terminal_costs(those), Text()]
         parts += notes_below(those)
     several = any(len(group) > 1 for group in repetitions(results))
     words = [
         WORDS,
+        *([WORDS_ON_LIMIT] if any(RELATIVE in column_names(those) for those in by_benchmark(results).values()) else []),
         *([WORDS_ON_MARGINS] if has_area(results) else []),
         *(["±: standard deviation."] if several else []),
     ]
@@ -110,6 +117,16 @@ def terminal_block(names: Sequence[str], lines: Sequence[Line], block: Sequence[
     return at_natural_width(table)
 
 
+def terminal_costs(results: Sequence[Result]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, padding=0, show_edge=False)
+    table.add_column("method", no_wrap=True)
+    for name in COSTS:
+        table.add_column(name, justify="right", no_wrap=True)
+    for label, cells in costs(results):
+        table.add_row(Text(label, style="bold"), *cells)
+    return at_natural_width(table)
+
+
 def at_natural_width(table: Table) -> Table:
     """However narrow the terminal is, no number may be lost; to be printed with crop=False."""
     table.width = Measurement.get(unbounded := Console(width=10_000), unbounded.options, table).maximum
@@ -149,6 +166,8 @@ def markdown_table(results: Sequence[Result]) -> str:
         if has_area(those):
             names, lines = [*OVER_ALL_MARGINS.values()], lines_over_all_margins(those)
             parts += ["Whatever the margin:\n", markdown_block(names, lines, range(len(names)))]
+        if len(repetitions(those)) > 1:
+            parts += ["Cost of a run:\n", markdown_costs(those)]
         all_notes = [*notes(labels(repetitions(those))), *weights_notes(those)]
         parts += [f"{mark} {plain(text)}\n" for mark, text in all_notes]
     return "\n".join(parts)
@@ -160,6 +179,12 @@ def markdown_block(names: Sequence[str], lines: Sequence[Line], block: Sequence[
         cells = [" ".join(cell(line, i)).rstrip().replace("±", "± ") for i in block]
         label = plain(f"{line.label} ({line.detail})" if line.detail else line.label)
         rows.append([f"**{label}**" if line.kind == "ours" else f"_{label}_", *cells])
+    return "".join("| " + " | ".join(row) + " |\n" for row in rows)
+
+
+def markdown_costs(results: Sequence[Result]) -> str:
+    rows = [["method", *COSTS], ["---", *["---:"] * len(COSTS)]]
+    rows += [[f"**{plain(label)}**", *cells] for label, cells in costs(results)]
     return "".join("| " + " | ".join(row) + " |\n" for row in rows)
 
 
