@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 from rich.console import Console
+from scipy.stats import ttest_rel
 
-from fscil import runs
-from fscil.comparison import Comparison, compare, notes
+from fscil import methods, paper, runs
+from fscil.comparison import Comparison, compare, every_method, notes, pairs, rows_of
 from fscil.errors import UserError
+from fscil.pairing import difference_with_p
 from fscil.results import Result
 
 Compare = Callable[..., Comparison]
@@ -41,8 +43,8 @@ def test_methods_are_paired_over_seeds(run_comparison: Compare, tmp_path: Path) 
     gaps = [a.last - b.last for a, b in zip(mine, others, strict=True)]
     error = statistics.stdev(gaps) / math.sqrt(2)
     numbers = f"{statistics.fmean(gaps):+.2f} ± {error:.2f}"
-    assert found.lines[0] == "limit - decoupled-cosine, from the same embedding (2 seeds, paired error)"
-    assert any(line.startswith("  margin") and f": last session {numbers}, harmonic" in line for line in found.lines)
+    assert found.lines[0] == "limit - decoupled-cosine, from the same embedding (2 seeds, paired error and t-test)"
+    assert any(line.startswith("  margin") and f": last session {numbers} (p = " in line for line in found.lines)
     for file in ("curve.png", "report.html", "tiny-limit-seed1/result.json", "tiny-decoupled-cosine-seed2/config.toml"):
         assert (tmp_path / "out" / file).is_file()
     assert f"report  {tmp_path / 'out' / 'report.html'}" in found.lines
@@ -92,3 +94,57 @@ def test_a_file_that_is_not_ours_is_kept(run_comparison: Compare, tmp_path: Path
 def test_notes_are_said_once(make_result: Callable[..., Result]) -> None:
     results = [make_result(note="simplified"), make_result(seed=2, note="simplified"), make_result(note="")]
     assert notes(results) == ["note: simplified"]
+
+
+def test_every_method_of_the_papers_table_in_its_order_and_with_its_augmentations() -> None:
+    found = every_method("cifar100", [])
+    named = [entry.partition(":")[0] for entry in found]
+    assert set(named) == set(methods.names())
+    published = [name for name in dict.fromkeys(named) if paper.find("cifar100", name, "basic")]
+    assert published == sorted(published, key=list(paper.load()["cifar100"]["basic"]).index)
+    assert found[found.index("limit") + 1] == "limit:augmentation=basic"
+    assert every_method("cub200", [])[named.index("limit") + 1] == "limit:augmentation=autoaug"  # ours is basic there
+    assert not any(":" in entry for entry in every_method("cifar100", ["augmentation=none"]))
+    assert not any(":" in entry for entry in every_method("digits", []))
+
+
+def test_rows_have_settings_of_their_own_and_can_be_left_out() -> None:
+    rows = rows_of("digits", ["limit", " limit:fake_way=1:epochs=2", "all", "-finetune"], ["epochs=3", "meta_steps=9"])
+    assert [row.name for row in rows[:2]] == ["limit", "limit fake_way=1 epochs=2"]
+    assert rows[1].settings == ("epochs=3", "meta_steps=9", "fake_way=1", "epochs=2")
+    assert {row.preset for row in rows} == set(methods.names()) - {"finetune"}
+    with pytest.raises(UserError, match="unknown method to leave out 'limmit': did you mean 'limit'"):
+        rows_of("digits", ["limit", "-limmit"], [])
+    with pytest.raises(UserError, match="no method is left"):
+        rows_of("digits", ["limit", "-limit"], [])
+
+
+def test_of_many_methods_limit_is_paired_with_each() -> None:
+    assert pairs(["a", "b", "c"]) == [("a", "b"), ("a", "c"), ("b", "c")]
+    assert pairs(["a", "b", "limit", "c", "d"]) == [("limit", "a"), ("limit", "b"), ("limit", "c"), ("limit", "d")]
+    assert pairs(["a", "b", "c", "d", "e"])[-1] == ("a", "e")
+
+
+def test_the_files_behind_the_numbers_are_named_and_a_deleted_one_is_made_again(
+    run_comparison: Compare, tmp_path: Path
+) -> None:
+    found = run_comparison("decoupled-cosine", "decoupled-cosine:batch=7")
+    named = [line.removeprefix("numbers ") for line in found.lines if line.startswith("numbers ")]
+    out = tmp_path / "out"
+    assert named == [
+        f"{out}/tiny-decoupled-cosine-seed{{1,2}}/result.json",
+        f"{out}/tiny-decoupled-cosine_batch-7-seed{{1,2}}/result.json",
+    ]
+    file = out / "tiny-decoupled-cosine-seed2" / "result.json"
+    file.unlink()
+    again = run_comparison("decoupled-cosine", "decoupled-cosine:batch=7")
+    assert file.is_file()
+    assert [r.accuracy for r in again.results] == [r.accuracy for r in found.results]
+
+
+def test_the_paired_test_is_scipys(make_result: Callable[..., Result]) -> None:
+    a, b = ([make_result(seed=s, last=value) for s, value in enumerate(values)] for values in ((5, 7, 6.5), (4, 5, 6)))
+    p = ttest_rel([5, 7, 6.5], [4, 5, 6]).pvalue
+    assert difference_with_p(a, b, "last") == f"+1.17 ± 0.44 (p = {p:.3f})"
+    assert difference_with_p(a, a, "last") == "+0.00 ± 0.00"
+    assert difference_with_p(a[:1], b[:1], "last") == "+1.00"

@@ -9,13 +9,18 @@ from pathlib import Path
 
 from rich.console import Console
 
-from fscil import distributed, grid, runs
-from fscil.config import check_overrides, overrides_of
+from fscil import distributed, grid, methods, paper, runs
+from fscil.config import check_overrides, overrides_of, resolve, split_override
+from fscil.errors import UserError
 from fscil.files import check_replaceable
+from fscil.naming import choose
 from fscil.pairing import paired_lines, same_embedding
 from fscil.report.curve import write_curve
 from fscil.report.html import write_report
 from fscil.results import Result
+from fscil.table_lines import LIMIT
+
+MOST_PAIRED = 4  # methods
 
 
 @dataclass(frozen=True)
@@ -32,10 +37,12 @@ def compare(
     environment: runs.RunEnvironment,
     console: Console,
 ) -> Comparison:
-    """Run every method with every seed; finished runs in the folder are read, interrupted ones resumed."""
-    presets = list(dict.fromkeys(preset.strip() for preset in presets))
-    check_overrides(presets, benchmark, overrides)
-    rows = [grid.Row(preset, preset, tuple(overrides_of(preset, benchmark, overrides))) for preset in presets]
+    """Run every method with every seed; finished runs in the folder are read, interrupted ones resumed.
+
+    A method may have settings of its own, as in limit:augmentation=basic; `all` stands for every method, and -NAME
+    leaves one out.
+    """
+    rows = rows_of(benchmark, presets, overrides)
     jobs = grid.build_jobs(benchmark, rows, seeds, prefix=benchmark)
     for name in ("curve.png", "report.html"):
         distributed.broadcast(lambda name=name: check_replaceable(environment.folder / name))  # type: ignore[misc]
@@ -45,8 +52,63 @@ def compare(
     distributed.broadcast(lambda: write_curve(results, folder / "curve.png"))
     distributed.broadcast(lambda: write_report(results, folder / "report.html", same_embedding))
     configs = {job.row: job.config for job in jobs}
-    differences = [line for a, b in combinations(groups, 2) for line in paired_lines(groups, configs, a, b)]
-    return Comparison(results, [*differences, *notes(results), *places(folder, folder / jobs[0].folder)])
+    differences = [line for a, b in pairs(list(groups)) for line in paired_lines(groups, configs, a, b)]
+    behind = [*sources(jobs, folder), *places(folder, folder / jobs[0].folder)]
+    return Comparison(results, [*differences, *notes(results), *behind])
+
+
+def rows_of(benchmark: str, entries: Sequence[str], overrides: Sequence[str]) -> list[grid.Row]:
+    """One row for each of the entries NAME, NAME:KEY=VALUE and `all`, without those that -NAME takes away."""
+    named = list(dict.fromkeys(entry.strip() for entry in entries))
+    left_out = [entry.removeprefix("-") for entry in named if entry.startswith("-")]
+    found: dict[str, None] = {}
+    for entry in named:
+        if not entry.startswith("-"):
+            found |= dict.fromkeys(every_method(benchmark, overrides) if entry == "all" else [entry])
+    for name in left_out:
+        choose(name, [entry.partition(":")[0] for entry in found], "method to leave out")
+    rows = []
+    for entry in found:
+        preset, *own = entry.split(":")
+        if preset not in left_out:
+            settings = (*overrides_of(preset, benchmark, overrides), *own)
+            rows.append(grid.Row(entry.replace(":", " "), preset, settings))
+    if not rows:
+        raise UserError("no method is left to compare; name at least one")
+    check_overrides([row.preset for row in rows], benchmark, overrides)
+    return rows
+
+
+def every_method(benchmark: str, overrides: Sequence[str]) -> list[str]:
+    """In the paper's order, then by name; where the paper has a row for either augmentation, so have we."""
+    published = sorted(paper.published(benchmark), key=lambda row: row.augmentation != "basic")
+    in_order, known = dict.fromkeys(row.method for row in published), methods.names()
+    entries = []
+    for name in [*(name for name in in_order if name in known), *(name for name in known if name not in in_order)]:
+        entries.append(name)
+        rows = {row.augmentation for row in published if row.method == name}
+        if len(rows) > 1 and not any(split_override(override)[0] == "augmentation" for override in overrides):
+            own = resolve(name, benchmark).settings["augmentation"]
+            entries += [f"{name}:augmentation={other}" for other in sorted(rows - {own})]
+    return entries
+
+
+def pairs(rows: Sequence[str]) -> list[tuple[str, str]]:
+    """Everyone with everyone else; of many, `limit`, or else the first, with everyone else."""
+    if len(rows) <= MOST_PAIRED:
+        return list(combinations(rows, 2))
+    first = LIMIT if LIMIT in rows else rows[0]
+    return [(first, row) for row in rows if row != first]
+
+
+def sources(jobs: Sequence[grid.Job], folder: Path) -> list[str]:
+    """The files behind the numbers, in the notation of a shell; a file that is deleted is made again."""
+    seeds: dict[str, list[str]] = {}
+    for job in jobs:
+        stem, _, seed = job.folder.rpartition("-seed")
+        seeds.setdefault(stem, []).append(seed)
+    found = {stem: its[0] if len(its) == 1 else f"{{{','.join(its)}}}" for stem, its in seeds.items()}
+    return [f"numbers {folder / stem}-seed{its}/result.json" for stem, its in found.items()]
 
 
 def notes(results: Sequence[Result]) -> list[str]:

@@ -34,14 +34,26 @@ def paired_lines(groups: grid.Groups, configs: Mapping[str, Config], a: str, b: 
     yardstick = next((name for name in class_means if not different_embedding(configs[name], configs[a])), None)
     if yardstick:
         found.append((f"base accuracy of {yardstick} at margin 0", {"new classes": new_at_base_of(groups[yardstick])}))
-    seeds = f"{n} seeds, paired error" if n > 1 else "one seed"
+    seeds = f"{n} seeds, paired error and t-test" if n > 1 else "one seed"
     lines = [f"{a} - {b}, from the same embedding ({seeds})"]
     for where, measures in found:
         known = {name: key for name, key in measures.items() if grid.has_pairs(mine, others, key)}
         if known:
-            gaps = [f"{name} {grid.difference(mine, others, key)}" for name, key in known.items()]
+            gaps = [f"{name} {difference_with_p(mine, others, key)}" for name, key in known.items()]
             lines.append(f"  {where}: {', '.join(gaps)}")
     return lines
+
+
+def difference_with_p(a: Sequence[Result], b: Sequence[Result], key: str | Measure) -> str:
+    """The mean difference with its standard error and, of several seeds, the p of a paired t-test."""
+    mean, error, n = paired_difference(a, b, key)
+    shown = grid.difference(a, b, key)
+    if n < 2 or error == 0:
+        return shown
+    from scipy.stats import t  # a third of a second
+
+    p = 2 * float(t.sf(abs(mean / error), n - 1))
+    return f"{shown} (p {'< 0.001' if p < 0.001 else f'= {p:.3f}'})"
 
 
 def different_embedding(a: Config, b: Config) -> list[str]:

@@ -43,6 +43,23 @@ def test_the_papers_row_is_dashed_and_drawn_once_per_method(make_result: MakeRes
     assert [line.get_label() for line in axes.lines] == ["limit", "paper: limit, autoaug", "limit-paper"]
 
 
+def test_the_best_line_ends_with_its_lead(make_result: MakeResult) -> None:
+    results = [make_result(preset=name, last=last) for name, last in (("a", 40.0), ("b", 52.5), ("c", 50.25))]
+    assert [text.get_text() for text in curve_figure(results).axes[0].texts] == ["+2.25"]
+    assert not curve_figure(results[:1]).axes[0].texts
+    assert not curve_figure([*results, make_result((6, 2), preset="d")]).axes[0].texts  # other sessions
+
+
+def test_many_methods_can_be_told_apart_and_leave_room_for_the_picture(make_result: MakeResult) -> None:
+    few, many = (curve_figure([make_result(preset=f"method {i}") for i in range(n)]) for n in (10, 20))
+    looks = [(line.get_color(), line.get_marker()) for line in many.axes[0].lines]
+    assert len(set(looks)) == len(looks) == 20
+    for figure in (few, many):
+        figure.draw_without_rendering()
+    heights = [figure.axes[0].get_window_extent().height for figure in (few, many)]
+    assert heights[1] > 0.9 * heights[0]
+
+
 def test_namesakes_can_be_told_apart(make_result: MakeResult) -> None:
     (axes,) = curve_figure([make_result(augmentation="basic"), make_result(augmentation="autoaug")]).axes
     assert len({line.get_label() for line in axes.lines}) == 2

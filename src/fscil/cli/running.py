@@ -123,7 +123,7 @@ def show(result: Result, folder: Path, as_json: bool) -> None:
 def compare(
     benchmark: Benchmark,
     overrides: Overrides = None,
-    methods: Annotated[str, typer.Option(help="Methods or presets, separated by commas.")] = (
+    methods: Annotated[str, typer.Option(help="Methods or presets, separated by commas; see below.")] = (
         "limit-plus,decoupled-cosine-plus,limit,decoupled-cosine"
     ),
     seeds: Seeds = 5,
@@ -136,9 +136,12 @@ def compare(
 ) -> None:
     """Compare methods over seeds. Prints a table and draws curves beside the paper's numbers.
 
+    A method may have settings of its own, as in limit:augmentation=basic. all is every method, -NAME leaves one out.
+
     \b
     fscil compare glyphs --methods limit,decoupled-cosine --seeds 5
     fscil compare cifar100 --methods limit,limit-paper --seeds 3 --first-seed 6 --out runs/cifar
+    fscil compare cifar100 --methods all,-joint --seeds 1 --out runs/all
     """  # fmt: skip
     from fscil import runs
     from fscil.comparison import compare as compare_methods

@@ -38,15 +38,34 @@ def curve_figure(results: Sequence[Result], stands_alone: bool = False) -> Figur
         groups = repetitions(results)
         for position, (group, label) in enumerate(zip(groups, labels(groups).each, strict=True)):
             text = f"{name_of(group[0])}: {label.footnote}" if stands_alone and label.footnote else label.text
-            draw_band(axes, [r.accuracy for r in group], figures.drawable(text), figures.colour(position))
+            draw_band(axes, [r.accuracy for r in group], figures.drawable(text), position)
             row = published_row(group[0])
             if row and row not in paper_shown:  # presets of one method share the paper's row
                 paper_shown.add(row)
                 name = f"paper: {row.method}, {row.augmentation}"
                 draw_line(axes, row.accuracy, name, figures.colour(position), dashed=True)
         start_at_zero_or_say_so(axes)
+        mark_lead(axes, groups)
         figures.legend_below(figure)
     return figure
+
+
+def mark_lead(axes: Axes, groups: Sequence[Sequence[Result]]) -> None:
+    """At the end of the best line: how far it is ahead of the second best."""
+    ends = [(float(np.mean([r.last for r in group])), len(group[0].accuracy), i) for i, group in enumerate(groups)]
+    if len(ends) < 2 or len({sessions for _, sessions, _ in ends}) > 1:
+        return
+    (best, sessions, position), (second, *_) = sorted(ends, reverse=True)[:2]
+    axes.annotate(
+        f"+{best - second:.2f}",
+        (sessions - 1, best),
+        xytext=(5, 0),
+        textcoords="offset points",
+        va="center",
+        color=figures.colour(position),
+        fontsize=8,
+        annotation_clip=False,
+    )
 
 
 def forgetting_figure(results: Sequence[Result]) -> Figure:
@@ -55,7 +74,7 @@ def forgetting_figure(results: Sequence[Result]) -> Figure:
         figure, axes = session_axes(results, "forgetting (points)")
         groups = repetitions(results)
         for position, (group, label) in enumerate(zip(groups, labels(groups).each, strict=True)):
-            draw_band(axes, [r.forgetting for r in group], figures.drawable(label.text), figures.colour(position))
+            draw_band(axes, [r.forgetting for r in group], figures.drawable(label.text), position)
         axes.axhline(0, color=figures.INK, linewidth=0.8)
         figures.legend_below(figure)
     return figure
@@ -87,10 +106,10 @@ def start_at_zero_or_say_so(axes: Axes) -> None:
         axes.set_ylabel(f"{axes.get_ylabel()}\nthe axis starts at {bottom}")
 
 
-def draw_band(axes: Axes, curves: Sequence[Sequence[float]], label: str, colour: str) -> None:
+def draw_band(axes: Axes, curves: Sequence[Sequence[float]], label: str, position: int) -> None:
     """The mean of the curves [runs, sessions], and a band of one standard deviation where there are several."""
-    values = np.array(curves)
-    draw_line(axes, values.mean(axis=0).tolist(), label, colour)
+    values, colour = np.array(curves), figures.colour(position)
+    draw_line(axes, values.mean(axis=0).tolist(), label, colour, marker=figures.marker(position))
     if len(values) > 1:
         middle, spread = values.mean(axis=0), values.std(axis=0, ddof=1)
         axes.fill_between(
@@ -98,9 +117,11 @@ def draw_band(axes: Axes, curves: Sequence[Sequence[float]], label: str, colour:
         )
 
 
-def draw_line(axes: Axes, values: Sequence[float], label: str, colour: str, dashed: bool = False) -> None:
+def draw_line(
+    axes: Axes, values: Sequence[float], label: str, colour: str, dashed: bool = False, marker: str = "o"
+) -> None:
     look: dict[str, Any] = (
-        {"linestyle": "--", "marker": "", "linewidth": 1.2} if dashed else {"marker": "o", "markersize": 3.5}
+        {"linestyle": "--", "marker": "", "linewidth": 1.2} if dashed else {"marker": marker, "markersize": 3.5}
     )
     if dashed and len(values) == 1:
         look["marker"] = "_"  # a line of one point cannot be seen

@@ -16,7 +16,9 @@ from matplotlib.figure import Figure
 INK = "#20252b"  # text and axes; becomes the page's own text colour in inline SVG
 PAPER = "#fffffe"  # white; becomes the page's own background in inline SVG
 COLOURS = ("#3d7fc4", "#e2654f", "#2f9e68", "#b58a1b", "#8c62c9", "#2ba3b5", "#cf5b9b", "#7d8791")  # on white and black
+MARKERS = ("o", "^", "s", "D")
 LONGEST_TEXT = 120  # characters; a line of a legend has room for fewer
+USUAL_LEGEND, LEGEND_LINE = 5, 0.17  # lines that a figure has room for, and the height of one, in inches
 PIXELS_PER_INCH = 104  # on the page, so that text has the same size in every picture
 
 
@@ -47,14 +49,24 @@ def colour(position: int) -> str:
     return COLOURS[position % len(COLOURS)]
 
 
+def marker(position: int) -> str:
+    """Another one wherever the colours begin again."""
+    return MARKERS[position // len(COLOURS) % len(MARKERS)]
+
+
 def quiet_grid(axes: Axes) -> None:
     axes.grid(axis="y", color=INK, alpha=0.12, linewidth=0.8)
     axes.set_axisbelow(True)
 
 
 def legend_below(figure: Figure) -> None:
+    """A long legend makes the figure taller, so that the picture above keeps its size."""
     _, names = figure.axes[0].get_legend_handles_labels()
-    figure.legend(loc="outside lower center", ncols=1 if max(map(len, names)) > 40 else 2, fontsize=8)
+    columns = 1 if max(map(len, names)) > 40 else 2
+    width, height = figure.get_size_inches()
+    more = max(0, -(-len(names) // columns) - USUAL_LEGEND)
+    figure.set_size_inches(width, height + LEGEND_LINE * more)
+    figure.legend(loc="outside lower center", ncols=columns, fontsize=8)
 
 
 def drawable(text: str) -> str:
