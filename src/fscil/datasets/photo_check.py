@@ -14,9 +14,11 @@ from fscil.naming import printable
 from fscil.progress import stage_progress
 from fscil.reading import thread_count
 
+MOST_NAMED = 100  # files; if a whole folder is missing, nobody reads more
+
 
 def check_readable(title: str, store: Store) -> None:
-    """Decode every photo; names all files that cannot be read, a line each if there are several."""
+    """Decode every photo; names files that cannot be read, a line each if there are several."""
 
     def problem(path: Path) -> str | None:
         try:
@@ -37,8 +39,10 @@ def check_readable(title: str, store: Store) -> None:
     if len(problems) == 1:
         raise UserError(f"{title}: {problems[0]}")
     if problems:
-        for line in problems:
+        for line in problems[:MOST_NAMED]:
             console.print(printable(line), soft_wrap=True, markup=False, emoji=False, highlight=False)
+        more = f" and {len(problems) - MOST_NAMED} more" if len(problems) > MOST_NAMED else ""
         raise UserError(
-            f"{title}: the {len(problems)} photos above cannot be read; replace them, or copy the dataset again"
+            f"{title}: the {len(problems[:MOST_NAMED])} photos above{more} cannot be read; replace them, or copy the "
+            "dataset again"
         )
