@@ -110,7 +110,9 @@ CASES: list[Any] = [
 
 @pytest.mark.parametrize("C", [1, 2, 5])
 @pytest.mark.parametrize(("cls", "reference", "options"), CASES)
-def test_logits_are_those_of_plain_loops(cls: type[Calibrator], reference: Any, options: dict[str, Any], C: int) -> None:
+def test_logits_are_those_of_plain_loops(
+    cls: type[Calibrator], reference: Any, options: dict[str, Any], C: int
+) -> None:
     module, rows, queries = make(cls, **options), tokens(C, 2), tokens(3, 3)
     weights, found = numbers_of(module), module(rows, queries)
     for i, query in enumerate(queries.numpy()):

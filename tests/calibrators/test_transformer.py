@@ -128,7 +128,9 @@ def test_placeholders_are_rows_without_logits_until_their_class_arrives(C: int) 
     weights = reference.weights_of(calibrator)
     everything = np.concatenate([rows.numpy(), calibrator.placeholders.detach().numpy()[C:]])
     assert len(everything) == max(C, 7)
-    expected = np.stack([reference.logits(weights, everything, q.numpy(), cosine=True, scale=16.0)[:C] for q in queries])
+    expected = np.stack(
+        [reference.logits(weights, everything, q.numpy(), cosine=True, scale=16.0)[:C] for q in queries]
+    )
     for function in (calibrator, calibrator.attend, calibrator.predict):
         assert np.allclose(function(rows, queries).detach().numpy(), expected, atol=1e-9)
 

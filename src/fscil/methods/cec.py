@@ -24,7 +24,10 @@ CODES = "CEC's code"
 
 @dataclass(frozen=True)
 class CecSettings(MetaSettings):
-    """The defaults are those of CEC's code on CIFAR100."""
+    """The defaults are those of CEC's code on CIFAR100.
+
+    With one exception: there, images are augmented in the first 50 iterations only (augmented_steps=50), by mistake.
+    """
 
     calibrator: str = setting(
         "transformer",
