@@ -1,4 +1,4 @@
-"""LIMIT's fake tasks (FIT) against CEC's pseudo-incremental ones (PIL): what a step's data costs before it is trained on.
+"""LIMIT's fake tasks (FIT) against CEC's pseudo-incremental ones (PIL): the cost of a step's data.
 
 As on CIFAR100: 60 base classes of 500 images, either sampler with the sizes of its own method.
 """

@@ -54,4 +54,4 @@ def test_both_samplers_are_measured_by_task_and_by_item(monkeypatch: pytest.Monk
     for figure in figures:
         fit, pil = figure.measured.values()
         assert figure.ratio == pytest.approx(fit / pil)
-    assert [name for name in figures[1].measured] == ["FIT, us an item of 280", "PIL, us an item of 480"]
+    assert list(figures[1].measured) == ["FIT, us an item of 280", "PIL, us an item of 480"]

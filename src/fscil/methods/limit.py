@@ -68,8 +68,8 @@ class LimitSettings(MetaSettings):
     )
     rows: str = setting(
         "trained",
-        "base classes' classifier rows before meta-training: trained (the paper) or class means; after tasks=pseudo, which "
-        "do not use them, they are class means",
+        "base classes' classifier rows before meta-training: trained (the paper) or class means; after "
+        "tasks=pseudo, which do not use them, they are class means",
         origin="the paper's",
         choices=("trained", "means"),
     )
