@@ -14,12 +14,13 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import augmentation, closed_form, processes, streaming, training
+from benchmarks import augmentation, closed_form, processes, sampling, streaming, training
 from benchmarks.figures import Figure
 from fscil.run_facts import versions
 
 PARTS = {
     "augmentation": augmentation.measure,
+    "sampling": sampling.measure,
     "training": training.measure,
     "processes": processes.measure,
     "streaming": streaming.measure,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import __main__ as bench
-from benchmarks import closed_form
+from benchmarks import closed_form, sampling
 from benchmarks.figures import Figure
 
 
@@ -44,3 +44,14 @@ def test_the_closed_form_is_measured_against_what_it_replaces() -> None:
     assert attention.ratio == pytest.approx(measured["attention, ms"] / measured["calibrated, ms"])
     memory = figures["memory of attention, C = 20, d = 16"].measured
     assert memory["attention, MiB"] > 512 * 20 * 16 * 4 / 2**20  # at least one tensor of all queries and classes
+
+
+def test_both_samplers_are_measured_by_task_and_by_item(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sampling, "OF_CLASS", 20)
+    monkeypatch.setattr(sampling, "STEPS", 1)
+    figures = [figure for figure in sampling.measure(repeat=1) if "cpu" in figure.name]
+    assert len(figures) == 4
+    for figure in figures:
+        fit, pil = figure.measured.values()
+        assert figure.ratio == pytest.approx(fit / pil)
+    assert list(figures[1].measured) == ["FIT, us an item of 280", "PIL, us an item of 480"]

@@ -51,11 +51,16 @@ def test_a_finished_run_is_read_and_not_repeated(start: Start, tmp_path: Path, m
 
 # a fixed encoder and blends; and a choice among calibrators, made on an inner benchmark
 FIXED = ["encoder_lr=0", "fake_classes=mixed", "rows=means", "logits=cosine", "whiten=1", "dropout=0"]
+RELEASED = [
+    "tasks=replaced", "fake_way=2", "recursion=3", "placeholders=true", "dropout=0", "refresh_every=2",
+    "augmented_steps=2", "logits=cosine",
+]  # fmt: skip
 CHECKED = [*FIXED, "check=true", "calibrator=paired,transformer", "base=5", "images=10"]
 
 
 @pytest.mark.parametrize(
-    ("name", "more"), [*((name, []) for name in methods.names()), ("limit", FIXED), ("limit", CHECKED)]
+    ("name", "more"),
+    [*((name, []) for name in methods.names()), ("limit", FIXED), ("limit", CHECKED), ("limit", RELEASED)],
 )
 def test_interrupted_at_every_line_of_its_metrics_and_resumed(
     start: Start,

@@ -31,7 +31,7 @@ def no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def settings_of(method: str) -> list[str]:
-    return [each for each in SETTINGS if method == "limit" or not each.startswith(("fake", "meta"))]
+    return [each for each in SETTINGS if method in ("limit", "cec") or not each.startswith(("fake", "meta"))]
 
 
 def where(path: Path) -> runs.RunEnvironment:
@@ -49,6 +49,9 @@ def start(method: str, photos: Path, out: Path, *more: str) -> Result:
         ("limit", ["check=false"]),
         ("limit", ["check=false", "encoder_lr=0", "fake_classes=mixed", "whiten=1"]),
         ("limit", ["check=true", "calibrator=paired,transformer"]),
+        ("limit", ["check=false", "tasks=replaced", "augmented_steps=1", "refresh_every=1", "calibrator=bi-lstm"]),
+        ("cec", []),
+        ("cec", ["encoder_lr=0"]),
         ("decoupled-cosine", []),
     ],
 )

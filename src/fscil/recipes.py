@@ -9,7 +9,7 @@ from typing import Any
 from fscil.naming import choose
 
 NONE = "none"  # no recipe: the method's own values
-KEYS = ("epochs", "steps", "batch", "lr", "head_lr", "warmup", "label_smoothing", "crop_scale")
+KEYS = ("epochs", "steps", "batch", "lr", "head_lr", "warmup", "milestones", "label_smoothing", "crop_scale")
 
 
 def names() -> list[str]:

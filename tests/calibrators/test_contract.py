@@ -22,9 +22,16 @@ DIM = 12  # of rows and queries
 
 # options that the calibrators are checked with; those not listed here use their defaults
 OPTIONS: dict[str, list[dict[str, Any]]] = {
+    "bi-lstm": [{"cosine": True, "scale": 16.0}, {"dropout": 0.2}],
     "cosine": [{"scale": 16.0}],
+    "deep-sets": [{"cosine": True, "scale": 16.0}, {"hidden": 7, "dropout": 0.2}],
+    "graph": [{"cosine": True, "scale": 16.0}, {"hidden": 7, "dropout": 0.2}],
     "paired": [{"scale": 16.0, "trust": 0.7, "common": 0.4}],
-    "transformer": [{"cosine": True, "scale": 16.0}, {"cosine": False, "hidden": 7, "dropout": 0.2}],
+    "transformer": [
+        {"cosine": True, "scale": 16.0},
+        {"cosine": False, "hidden": 7, "dropout": 0.2},
+        {"cosine": True, "scale": 16.0, "slots": 12},
+    ],
 }
 CASES = [(name, options) for name in calibrators.names() for options in OPTIONS.get(name, [{}])]
 of_all = pytest.mark.parametrize(("name", "options"), CASES, ids=[f"{name} {options}" for name, options in CASES])
@@ -58,11 +65,11 @@ def close(a: Tensor, b: Tensor) -> bool:
 def test_permuted_rows_give_permuted_logits_where_that_is_declared(name: str, options: dict[str, Any]) -> None:
     module, rows, queries = build(name, options), tokens(9, 2), tokens(4, 3)
     assert isinstance(module.permutation_equivariant, bool)
-    if module.permutation_equivariant:
-        for seed in range(5):
-            order = torch.randperm(9, generator=torch.Generator().manual_seed(seed))
-            for function in (module, module.predict):
-                assert close(function(rows[order], queries), function(rows, queries)[:, order])
+    for seed in range(5):
+        order = torch.randperm(9, generator=torch.Generator().manual_seed(seed))
+        for function in (module, module.predict):
+            same = close(function(rows[order], queries), function(rows, queries)[:, order])
+            assert same == module.permutation_equivariant
 
 
 @of_all
@@ -208,7 +215,7 @@ def test_a_built_calibrator_is_that_of_its_class() -> None:
 
 def test_unknown_calibrator_names_the_nearest() -> None:
     with pytest.raises(
-        UserError, match=r"unknown calibrator 'transformr': did you mean 'transformer'\? known are cosine"
+        UserError, match=r"unknown calibrator 'transformr': did you mean 'transformer'\? known are bi-lstm"
     ):
         calibrators.build("transformr", DIM)
 
@@ -225,5 +232,5 @@ def test_other_packages_add_calibrators(monkeypatch: pytest.MonkeyPatch) -> None
         return [mine] if (group, name) == ("fscil.calibrators", "mine") else []
 
     monkeypatch.setattr(calibrators, "entry_points", points)
-    assert calibrators.names() == ["cosine", "mine", "paired", "transformer"]
+    assert calibrators.names() == ["bi-lstm", "cosine", "deep-sets", "graph", "mine", "paired", "transformer"]
     assert calibrators.build("mine", DIM, scale=4.0).options == {"scale": 4.0}

@@ -111,3 +111,51 @@ def test_gradients_reach_rows_queries_and_all_weights() -> None:
     calibrator(rows, queries).logsumexp(1).sum().backward()
     assert all((t.grad != 0).any() for t in (rows, queries, *calibrator.parameters()) if t.grad is not None)
     assert all(t.grad is not None for t in (rows, queries, *calibrator.parameters()))
+
+
+def with_slots(slots: int, **options: float | bool) -> Transformer:
+    calibrator = make(6, slots=slots, **options)
+    assert calibrator.placeholders is not None
+    with torch.no_grad():
+        calibrator.placeholders.add_(torch.randn(slots, 6, generator=torch.Generator().manual_seed(5)))
+    return calibrator
+
+
+@pytest.mark.parametrize("C", [2, 5, 7, 9])
+def test_placeholders_are_rows_without_logits_until_their_class_arrives(C: int) -> None:
+    calibrator, (rows, queries) = with_slots(7, cosine=True, scale=16.0), inputs(C, 3, 6)
+    assert calibrator.placeholders is not None
+    weights = reference.weights_of(calibrator)
+    everything = np.concatenate([rows.numpy(), calibrator.placeholders.detach().numpy()[C:]])
+    assert len(everything) == max(C, 7)
+    expected = np.stack(
+        [reference.logits(weights, everything, q.numpy(), cosine=True, scale=16.0)[:C] for q in queries]
+    )
+    for function in (calibrator, calibrator.attend, calibrator.predict):
+        assert np.allclose(function(rows, queries).detach().numpy(), expected, atol=1e-9)
+
+
+def test_placeholders_start_at_zero_and_learn() -> None:
+    calibrator, (rows, queries) = make(6, slots=7), inputs(5, 3, 6)
+    assert calibrator.placeholders is not None
+    assert not calibrator.placeholders.any()
+    calibrator(rows, queries).square().sum().backward()
+    assert calibrator.placeholders.grad is not None
+    assert (calibrator.placeholders.grad.abs().amax(1) > 0).tolist() == [False] * 5 + [True] * 2
+    assert "placeholders" not in Transformer(6).state_dict()
+
+
+@pytest.mark.parametrize("slots", [0, 7])
+@pytest.mark.parametrize("cosine", [False, True])
+def test_recursion_asks_again_with_the_calibrated_query(cosine: bool, slots: int) -> None:
+    calibrator = with_slots(slots, cosine=cosine, scale=2.0) if slots else make(6, cosine=cosine, scale=2.0)
+    rows, queries = inputs(5, 3, 6)
+    weights, found = reference.weights_of(calibrator), calibrator.recur(rows, queries, 3)
+    everything = calibrator.with_placeholders(rows).detach().numpy()
+    assert len(found) == 3
+    for i, query in enumerate(queries.numpy()):
+        for depth in range(3):
+            expected = reference.logits(weights, everything, query, cosine=cosine, scale=2.0)[:5]
+            assert np.allclose(found[depth][i].detach().numpy(), expected, atol=1e-9)
+            _, query = reference.calibrate(weights, everything, query)
+    assert torch.equal(found[0], calibrator(rows, queries))

@@ -97,6 +97,11 @@ SCENARIOS: dict[str, tuple[str, dict[str, Any]]] = {
     "calibration that is checked": ("limit", {**PLUS, "calibrator": "paired,transformer", "check": True}),
     "plain batches": ("limit", {**META, "tasks": "plain", "batch": 7}),
     "finetuning": ("finetune", {**META, "session_epochs": 10}),
+    "pseudo-incremental tasks": ("cec", META),
+    "replaced rows": (
+        "limit",
+        {**META, "tasks": "replaced", "batch": 7, "dropout": 0.0, "recursion": 3, "refresh_every": 5},
+    ),
     "rotated classes": ("limit", {**META, "fake_classes": "rotated"}),
     "rotated classes, fixed encoder": ("limit", {**META, "fake_classes": "rotated", "encoder_lr": 0.0}),
 }

@@ -4,6 +4,7 @@ import io
 import json
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -114,6 +115,31 @@ def test_interrupted_again_and_again(make_stage: MakeStage, make_engine: MakeEng
     make_engine().train(resumed)
     assert same(weights(resumed), weights(in_one_go))
     assert [line["segment"] for line in metrics(make_engine())] == [1, 2, 3, 4, 5]
+
+
+def test_what_happens_after_a_segment_is_part_of_it(make_stage: MakeStage, make_engine: MakeEngine) -> None:
+    """A resumed run neither repeats nor skips it."""
+
+    def with_after(**fields: Any) -> Stage:
+        stage = make_stage(**fields)
+
+        def shrink(segment: int) -> None:
+            for parameter in stage.module.parameters():
+                parameter.data.mul_(1 - 0.1 / (segment + 1))
+
+        return replace(stage, after=shrink)
+
+    whole = with_after()
+    make_engine("whole").train(whole)
+    cut = with_after()
+    with pytest.raises(PowerCutError):
+        make_engine("cut", checkpoint_seconds=0.0).train(replace(cut, prepare=stopping(cut, 3)))
+    resumed = with_after()
+    make_engine("cut", checkpoint_seconds=0.0).train(resumed)
+    assert same(weights(resumed), weights(whole))
+    plain = make_stage()
+    make_engine("plain").train(plain)
+    assert not same(weights(whole), weights(plain))
 
 
 def test_a_finished_stage_is_loaded_and_not_repeated(make_stage: MakeStage, make_engine: MakeEngine) -> None:

@@ -35,6 +35,11 @@ def test_decay_at_milestones() -> None:
     assert [schedule(step) for step in range(7)] == pytest.approx([1, 1, 1, 0.1, 0.1, 0.01, 0.01])
 
 
+def test_decay_at_milestones_after_a_warm_up() -> None:
+    schedule = decay_at([4], by=0.5, warmup=2)
+    assert [schedule(step) for step in range(6)] == pytest.approx([0.5, 1, 1, 1, 0.5, 0.5])
+
+
 def test_decay_every_period_and_never() -> None:
     schedule = decay_every(1000)
     assert [schedule(step) for step in (0, 999, 1000, 1999, 2000, 4999)] == [1, 1, 0.5, 0.5, 0.25, 0.0625]

@@ -53,6 +53,12 @@ class WatchedEngine(Engine):
         {"tasks": "plain"},
         {"encoder_lr": 0.0, "fake_classes": "mixed", "rows": "means", "whiten": 1.0, "dropout": 0.0},
         {"augmentation": "autoaug"},
+        {"tasks": "pseudo"},
+        {"tasks": "pseudo", "encoder_lr": 0.0},
+        {"tasks": "replaced", "recursion": 4, "dropout": 0.0, "placeholders": True},
+        {"calibrator": "deep-sets"},
+        {"calibrator": "bi-lstm"},
+        {"calibrator": "graph"},
     ],
 )
 def test_no_stage_makes_the_host_wait_inside_a_segment(

@@ -99,6 +99,14 @@ def test_settings_reach_the_optimiser(learned: Learned) -> None:
     assert [stage.schedule(step) for step in range(14)] == [expected(step) for step in range(14)]
 
 
+def test_the_rate_falls_to_a_tenth_at_milestones(learned: Learned) -> None:
+    (stage,) = learned("decoupled-cosine", epochs=4, batch=8, warmup=1, milestones="2, 3")
+    steps = stage.segments * stage.steps // 4
+    assert stage.schedule(0) == pytest.approx(1 / steps)
+    assert [stage.schedule(epoch * steps) for epoch in (1, 2, 3)] == pytest.approx([1, 0.1, 0.01])
+    assert stage.schedule(2 * steps - 1) == 1
+
+
 def test_the_smallest_crop_reaches_the_images(learned: Learned, tiny_benchmark: Callable[..., Benchmark]) -> None:
     (*_, whole), (*_, parts) = (
         learned("decoupled-cosine", crop="resized", crop_scale=scale, flip=False) for scale in (1.0, 0.1)

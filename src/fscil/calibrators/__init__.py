@@ -7,14 +7,25 @@ from collections.abc import Callable
 from importlib.metadata import entry_points
 from typing import Any
 
+from fscil.calibrators.bi_lstm import BiLSTM
 from fscil.calibrators.calibrator import Calibrator
 from fscil.calibrators.cosine import Cosine
+from fscil.calibrators.deep_sets import DeepSets
+from fscil.calibrators.graph import Graph
+from fscil.calibrators.order import changed_by_order
 from fscil.calibrators.paired import Paired
 from fscil.calibrators.transformer import Transformer
 from fscil.errors import UserError
 from fscil.naming import choose
 
-BUILT_IN: dict[str, Callable[..., Calibrator]] = {"cosine": Cosine, "paired": Paired, "transformer": Transformer}
+BUILT_IN: dict[str, Callable[..., Calibrator]] = {
+    "bi-lstm": BiLSTM,
+    "cosine": Cosine,
+    "deep-sets": DeepSets,
+    "graph": Graph,
+    "paired": Paired,
+    "transformer": Transformer,
+}
 
 
 def names() -> list[str]:
@@ -40,4 +51,7 @@ def build(name: str, dim: int, **options: Any) -> Calibrator:
     return cls(dim, **options)
 
 
-__all__ = ["BUILT_IN", "Calibrator", "Cosine", "Paired", "Transformer", "build", "names"]
+__all__ = [
+    "BUILT_IN", "BiLSTM", "Calibrator", "Cosine", "DeepSets", "Graph", "Paired", "Transformer", "build",
+    "changed_by_order", "names",
+]  # fmt: skip

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 
@@ -33,3 +34,10 @@ class Calibrator(nn.Module, ABC):
     def predict(self, rows: Tensor, queries: Tensor) -> Tensor:
         """For prediction, from any number of threads: never random, and may keep terms of the classes between calls."""
         return self.forward(rows, queries)
+
+
+def compare(rows: Tensor, queries: Tensor, cosine: bool, scale: float) -> Tensor:
+    """Every query's own rows [Q, C, d], queries [Q, d] -> scale * cosine or inner product [Q, C]"""
+    if cosine:
+        rows, queries = F.normalize(rows, dim=-1), F.normalize(queries, dim=-1)
+    return scale * torch.einsum("qcd,qd->qc", rows, queries)

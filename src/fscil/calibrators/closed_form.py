@@ -155,6 +155,12 @@ def attend_with_query(
     return own, U, torch.addmm(terms.log_mass, key, terms.rows.T, beta=-1, out=buffer).sigmoid_()
 
 
+def calibrated_queries(weights: Weights, terms: ClassTerms, queries: Tensor) -> Tensor:
+    """phi~(x) [Q, d], as Transformer.calibrate gives them without dropout"""
+    own, _, _ = attend_with_query(weights, terms, queries)
+    return F.layer_norm(own, weights.delta.shape, weights.gamma, weights.delta, weights.eps)
+
+
 def _logits(
     weights: Weights, terms: ClassTerms, x: Tensor, buffers: tuple[Tensor | None, ...], out: Tensor | None
 ) -> Tensor:

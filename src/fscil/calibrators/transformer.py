@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fscil.calibrators import closed_form, kept_terms
-from fscil.calibrators.calibrator import Calibrator
+from fscil.calibrators.calibrator import Calibrator, compare
 
 
 class Transformer(Calibrator):
@@ -26,6 +26,8 @@ class Transformer(Calibrator):
         scale: multiplies the logits
         memory: MiB for the intermediate results of the closed form, beside rows, terms and logits; does not affect
             the results
+        slots: classes that there will ever be, if the ones not yet taught take part in attention: learned placeholders,
+            each of which leaves when its class arrives (LIMIT's released code; the paper has 0)
     """
 
     permutation_equivariant = True
@@ -39,6 +41,7 @@ class Transformer(Calibrator):
         cosine: bool = False,
         scale: float = 1.0,
         memory: float = 32.0,
+        slots: int = 0,
     ) -> None:
         super().__init__()
         hidden = hidden or dim
@@ -48,7 +51,8 @@ class Transformer(Calibrator):
         self.W_FC = nn.Linear(hidden, dim)
         self.layer_norm = nn.LayerNorm(dim)
         self.dropout = nn.Dropout(dropout)
-        self.cosine, self.scale, self.memory = cosine, scale, memory
+        self.cosine, self.scale, self.memory, self.slots = cosine, scale, memory, slots
+        self.placeholders = nn.Parameter(torch.zeros(slots, dim)) if slots else None
         self.kept: kept_terms.KeptTerms | None = None
         for projection in (self.W_Q, self.W_K, self.W_V, self.W_FC):
             nn.init.xavier_normal_(projection.weight)
@@ -62,7 +66,12 @@ class Transformer(Calibrator):
             "cosine": self.cosine,
             "scale": self.scale,
             "memory": self.memory,
+            **({"slots": self.slots} if self.slots else {}),
         }
+
+    def with_placeholders(self, rows: Tensor) -> Tensor:
+        """All classes that take part in attention, those of the rows first: [C, d] -> [max(C, slots), d]"""
+        return rows if self.placeholders is None else torch.cat([rows, self.placeholders[len(rows) :]])
 
     def calibrate(self, rows: Tensor, queries: Tensor) -> tuple[Tensor, Tensor]:
         """rows W^ [C, d], queries phi(x) [Q, d] -> W~ [Q, C, d], phi~(x) [Q, d]: each query has its own rows."""
@@ -73,10 +82,8 @@ class Transformer(Calibrator):
 
     def attend(self, rows: Tensor, queries: Tensor) -> Tensor:
         """Logits by attention, query by query: required by dropout, and the reference for the closed form."""
-        rows, queries = self.calibrate(rows, queries)
-        if self.cosine:
-            rows, queries = F.normalize(rows, dim=-1), F.normalize(queries, dim=-1)
-        return self.scale * torch.einsum("qcd,qd->qc", rows, queries)
+        calibrated, queries = self.calibrate(self.with_placeholders(rows), queries)
+        return compare(calibrated[:, : len(rows)], queries, self.cosine, self.scale)
 
     def forward(self, rows: Tensor, queries: Tensor) -> Tensor:
         """rows [C, d], queries [Q, d] -> logits [Q, C], with gradients if enabled"""
@@ -84,9 +91,22 @@ class Transformer(Calibrator):
             return self.attend(rows, queries)
         return self._closed_form(rows, queries)
 
+    def recur(self, rows: Tensor, queries: Tensor, depth: int) -> list[Tensor]:
+        """Logits [Q, C] at depths 1, 2, ...: the calibrated query is the next depth's query, rows stay as they are."""
+        if self.training and self.dropout.p > 0:
+            raise ValueError("recursion is computed in closed form, which has no dropout")
+        weights = closed_form.fold(self)
+        terms = closed_form.class_terms(weights, self.with_placeholders(rows), self.memory)
+        found = []
+        for _ in range(depth):
+            found.append(closed_form.logits(weights, terms, queries, self.memory)[:, : len(rows)])
+            queries = closed_form.calibrated_queries(weights, terms, queries)
+        return found
+
     def _closed_form(self, rows: Tensor, queries: Tensor) -> Tensor:
         weights = closed_form.fold(self)
-        return closed_form.logits(weights, closed_form.class_terms(weights, rows, self.memory), queries, self.memory)
+        terms = closed_form.class_terms(weights, self.with_placeholders(rows), self.memory)
+        return closed_form.logits(weights, terms, queries, self.memory)[:, : len(rows)]
 
     @torch.no_grad()
     def predict(self, rows: Tensor, queries: Tensor) -> Tensor:
@@ -102,7 +122,7 @@ class Transformer(Calibrator):
             return self._closed_form(rows, queries)
         # self.kept is read once and replaced as a whole: another thread may replace it meanwhile
         before = self.kept
-        kept = kept_terms.update(before, self, rows)
+        kept = kept_terms.update(before, self, self.with_placeholders(rows))
         if kept is not before:
             self.kept = kept
-        return closed_form.logits(kept.weights, kept.terms, queries, self.memory)
+        return closed_form.logits(kept.weights, kept.terms, queries, self.memory)[:, : len(rows)]

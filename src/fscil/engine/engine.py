@@ -118,6 +118,8 @@ class Engine:
                     raise CannotLearn(
                         f"{stage.name} diverged in segment {segment + 1} (loss {mean_loss}); lower the learning rate"
                     )
+                if stage.after is not None:
+                    stage.after(segment)
                 elapsed = spent + time.perf_counter() - started
                 self.log.write(
                     {"stage": name, "segment": segment + 1, "of": stage.segments, "loss": round(mean_loss, 6),

@@ -19,9 +19,14 @@ def cosine(steps: int, warmup: int = 0) -> Schedule:
     return factor
 
 
-def decay_at(milestones: list[int], by: float = 0.1) -> Schedule:
-    """Multiplied by `by` at every milestone."""
-    return lambda step: by ** sum(step >= milestone for milestone in milestones)
+def decay_at(milestones: list[int], by: float = 0.1, warmup: int = 0) -> Schedule:
+    """Linear warm-up, if any; multiplied by `by` at every milestone."""
+
+    def factor(step: int) -> float:
+        decayed = by ** sum(step >= milestone for milestone in milestones)
+        return decayed * (step + 1) / warmup if step < warmup else decayed
+
+    return factor
 
 
 def decay_every(period: int, by: float = 0.5) -> Schedule:

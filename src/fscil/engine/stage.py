@@ -38,6 +38,7 @@ class Stage:
     momentum: float = 0.9
     weight_decay: float = 5e-4
     nesterov: bool = True
+    after: Callable[[int], None] | None = None  # called after each segment; may change the module's tensors, in place
 
 
 def steps_at_once(steps: int, step_bytes: int, most_bytes: int, most: int | None = None) -> int:

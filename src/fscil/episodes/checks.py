@@ -30,12 +30,8 @@ def check_tasks(shape: TaskShape, session: Session, *, encoder_learns: bool) -> 
             f"a fake task needs {shape.shot} shots and {shape.queries} queries of a class, but one base class has "
             f"{fewest} images; lower fake_shot or fake_queries"
         )
-    height, width = session.images.shape[-2:]
-    if kind.turned and height != width:
-        raise CannotLearn(
-            f"fake_classes={kind.name} turns images by 90 degrees, so they must be square, but these have {height} x "
-            f"{width} pixels; set fake_classes=base or fake_classes=mixed"
-        )
+    if kind.turned:
+        check_square(session, f"fake_classes={kind.name}", "set fake_classes=base or fake_classes=mixed")
     if encoder_learns:
         check_step_size(sum(sizes(shape, base_classes)), "a fake task", "raise fake_way, fake_shot or fake_queries")
     elif kind.parents > 1:
@@ -46,3 +42,12 @@ def check_tasks(shape: TaskShape, session: Session, *, encoder_learns: bool) -> 
                 f"blended fake classes take half of a base class's images, here {half}, but {shape.shot} shots and "
                 f"{shape.queries} queries need {needed}; set fake_classes=base or lower fake_shot and fake_queries"
             )
+
+
+def check_square(session: Session, what: str, remedy: str) -> None:
+    height, width = session.images.shape[-2:]
+    if height != width:
+        raise CannotLearn(
+            f"{what} turns images by 90 degrees, so they must be square, but these have {height} x {width} pixels; "
+            f"{remedy}"
+        )

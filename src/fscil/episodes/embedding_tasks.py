@@ -34,19 +34,8 @@ class EmbeddingTasks:
             members = members.gather(1, half[:, None] + slots)
             self.absent = slots >= half[:, None]  # padding of classes smaller than the largest
         images, self.members = members.unique(return_inverse=True)  # members now index the embeddings
-        images = images.cpu()
-        keys = keys_for(images, seed)
         angles = range(4) if shape.kind.turned else range(1)
-
-        def embed_augmented(augmented: Tensor) -> Tensor:
-            """[n, 3, h, w] -> [n, angles, d]"""
-            return torch.stack([embed(augmented.rot90(angle, (-2, -1))) for angle in angles], 1)
-
-        def embed_share(mine: slice) -> Tensor:
-            chunks = zip(wholes_in_parts(session.images, images[mine], CHUNK), keys[mine].split(CHUNK), strict=True)
-            return torch.cat([embed_augmented(augmentation(chunk, its_keys)) for chunk, its_keys in chunks])
-
-        self.embeddings = map_shards(len(keys), embed_share)  # [images, angles, d]
+        self.embeddings = embed_turned(session, images.cpu(), augmentation, embed, seed, angles)
 
     def sample(self, steps: int, seed: int) -> Batch:
         """embeddings [steps, items, d] and old_classes [steps, old]"""
@@ -79,3 +68,20 @@ class EmbeddingTasks:
             found += [self.embeddings[asked, 0].flatten(1, 2), new_items(slice(0, c * N), slice(first, first + Kq))]
         old = torch.arange(classes, device=device).expand(steps, -1)
         return {"embeddings": torch.cat(found, 1), "old_classes": old}
+
+
+def embed_turned(
+    session: Session, images: Tensor, augmentation: Augment, embed: Embed, seed: int, angles: range
+) -> Tensor:
+    """The session's images of these indices [n], augmented once and turned by each angle: embeddings [n, angles, d]"""
+    keys = keys_for(images, seed)
+
+    def embed_augmented(augmented: Tensor) -> Tensor:
+        """[n, 3, h, w] -> [n, angles, d]"""
+        return torch.stack([embed(augmented.rot90(angle, (-2, -1))) for angle in angles], 1)
+
+    def embed_share(mine: slice) -> Tensor:
+        chunks = zip(wholes_in_parts(session.images, images[mine], CHUNK), keys[mine].split(CHUNK), strict=True)
+        return torch.cat([embed_augmented(augmentation(chunk, its_keys)) for chunk, its_keys in chunks])
+
+    return map_shards(len(keys), embed_share)

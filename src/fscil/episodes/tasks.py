@@ -51,6 +51,17 @@ def class_members(labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:
     return order[starts[:, None] + slots % counts[:, None]], counts
 
 
+def draw_images(
+    members: Tensor, counts: Tensor, way: int, each: int, steps: int, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """Different images of random classes, for every step: classes [steps, way], images [steps, way, each]"""
+    (classes, most), device = members.shape, members.device
+    drawn = torch.rand(steps, classes, device=device, generator=generator).argsort(1)[:, :way]
+    ranks = torch.rand(steps, way, most, device=device, generator=generator)
+    ranks = ranks.masked_fill(torch.arange(most, device=device) >= counts[drawn][..., None], 2)
+    return drawn, members[drawn[..., None], ranks.topk(each, dim=2, largest=False).indices]
+
+
 def sample_fake_tasks(
     members: Tensor, counts: Tensor, shape: TaskShape, steps: int, generator: torch.Generator
 ) -> FakeTasks:

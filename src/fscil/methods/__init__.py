@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib.metadata import entry_points
 
 from fscil.errors import UserError
+from fscil.methods.cec import Cec
 from fscil.methods.decoupled_cosine import DecoupledCosine
 from fscil.methods.finetune import Finetune
 from fscil.methods.limit import Limit
@@ -12,7 +13,12 @@ from fscil.methods.memory import Memory
 from fscil.methods.method import Context, Method
 from fscil.naming import choose
 
-METHODS: dict[str, type[Method]] = {"limit": Limit, "decoupled-cosine": DecoupledCosine, "finetune": Finetune}
+METHODS: dict[str, type[Method]] = {
+    "limit": Limit,
+    "cec": Cec,
+    "decoupled-cosine": DecoupledCosine,
+    "finetune": Finetune,
+}
 
 
 def names() -> list[str]:

@@ -16,11 +16,20 @@ from fscil import model as models
 from fscil.benchmark import Session
 from fscil.code_version import digest_of_sources
 from fscil.engine import seed_for
-from fscil.engine.schedule import cosine
+from fscil.engine.schedule import Schedule, cosine, decay_at
 from fscil.engine.stage import Batch, ParameterGroup
 from fscil.methods import encoder_cache
 from fscil.methods.method import Context
-from fscil.methods.training import MOST_STEPS, SGD, Batches, check_batch, check_steps, steps_of_epoch, train
+from fscil.methods.training import (
+    MOST_STEPS,
+    SGD,
+    Batches,
+    check_batch,
+    check_steps,
+    milestones_of,
+    steps_of_epoch,
+    train,
+)
 from fscil.model import Model, ModelSpec
 from fscil.settings import setting
 
@@ -74,6 +83,9 @@ class PretrainSettings:
     warmup: int = setting(
         0, "epochs of linear warm-up; short trainings need it to start at all", least=0, most=MOST_STEPS
     )
+    milestones: str = setting(
+        "", "epochs after which lr falls to a tenth, as in 60,70; empty: it decays to 0 along half a cosine"
+    )
     label_smoothing: float = setting(
         0.0, "share of a label that pre-training spreads evenly over all classes", least=0, most=0.99
     )
@@ -86,6 +98,12 @@ class PretrainSettings:
         """At most half of the training if its length is given in steps, since that may be a single epoch."""
         steps = self.warmup * steps_of_epoch(session, self.batch)
         return steps if self.epochs else min(steps, self.steps // 2)
+
+    def schedule(self, session: Session) -> Schedule:
+        per_epoch, warmup = steps_of_epoch(session, self.batch), self.warmup_steps(session)
+        if milestones := milestones_of("milestones", self.milestones):
+            return decay_at([epoch * per_epoch for epoch in milestones], warmup=warmup)
+        return cosine(self.epochs_on(session) * per_epoch, warmup)
 
     @property
     def sgd(self) -> SGD:
@@ -134,6 +152,7 @@ def pretrain(
     extra rows or with the weights of an earlier session, training continues from it and is never cached.
     """
     check_batch(session, settings.batch)
+    milestones_of("milestones", settings.milestones)
     check_steps(settings.epochs_on(session) * steps_of_epoch(session, settings.batch))
     model = start or new_model(session, settings, context)
     if start is not None:
@@ -143,6 +162,8 @@ def pretrain(
     known = PretrainSettings if objective is COSINE else type(settings)
     fields = [field.name for field in dataclasses.fields(known) if field.name not in ("recipe", "steps")]
     own = {field: getattr(settings, field) for field in fields}
+    if not settings.milestones:  # the usual schedule; encoders trained before there was another one are still valid
+        del own["milestones"]
     backbone = encoders.backbone(settings.encoder)
     facts = {
         **own,
@@ -216,6 +237,6 @@ def fit(
         forward=lambda images: objective.forward(model, images),
         loss=lambda outputs, batch: objective.loss(model, outputs, batch),
         groups=parameter_groups(model, settings),
-        schedule=cosine(data.steps, settings.warmup_steps(session)),
+        schedule=settings.schedule(session),
         sgd=settings.sgd,
     )

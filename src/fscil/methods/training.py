@@ -19,8 +19,9 @@ from fscil.benchmark import Session
 from fscil.engine import Engine, Stage, seed_for
 from fscil.engine.schedule import Schedule
 from fscil.engine.stage import Batch, ParameterGroup, steps_at_once
-from fscil.errors import CannotLearn
+from fscil.errors import CannotLearn, UserError
 from fscil.images import prefetch, to_device, wholes
+from fscil.naming import quotable
 
 MOST_STEPS = 10_000_000  # of a stage, whose whole schedule is kept in memory
 
@@ -61,8 +62,12 @@ def train(
     groups: list[ParameterGroup],
     schedule: Schedule,
     sgd: SGD,
+    after: Callable[[int], None] | None = None,
 ) -> None:
-    """Train the groups' parameters; module contains them and all buffers, and is what checkpoints save."""
+    """Train the groups' parameters; module contains them and all buffers, and is what checkpoints save.
+
+    `after` is called after each segment, and may change the module's tensors in place.
+    """
 
     def step_loss(batch: Batch) -> Tensor:
         if "images" not in batch:
@@ -87,6 +92,7 @@ def train(
             momentum=sgd.momentum,
             weight_decay=sgd.weight_decay,
             nesterov=sgd.nesterov,
+            after=after,
         )
     )
 
@@ -200,6 +206,14 @@ def check_steps(steps: int) -> None:
     """Refuse a training that would take years."""
     if steps > MOST_STEPS:
         raise CannotLearn(f"training would take {steps:,} steps, but may take {MOST_STEPS:,}; lower epochs")
+
+
+def milestones_of(name: str, text: str) -> list[int]:
+    """The numbers of a setting such as milestones=60,70; none if it is empty."""
+    parts = [part.strip() for part in text.split(",")] if text.strip() else []
+    if not all(part.isascii() and part.isdecimal() and len(part) < 12 for part in parts):
+        raise UserError(f"{name}={quotable(text)} is no list of whole numbers; write for instance {name}=60,70")
+    return [int(part) for part in parts]
 
 
 def check_batch(session: Session, batch: int) -> None:
