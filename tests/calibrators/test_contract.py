@@ -23,6 +23,7 @@ DIM = 12  # of rows and queries
 # options that the calibrators are checked with; those not listed here use their defaults
 OPTIONS: dict[str, list[dict[str, Any]]] = {
     "cosine": [{"scale": 16.0}],
+    "learned-scale": [{"scale": 16.0}],
     "paired": [{"scale": 16.0, "trust": 0.7, "common": 0.4}],
     "transformer": [{"cosine": True, "scale": 16.0}, {"cosine": False, "hidden": 7, "dropout": 0.2}],
 }
@@ -225,5 +226,5 @@ def test_other_packages_add_calibrators(monkeypatch: pytest.MonkeyPatch) -> None
         return [mine] if (group, name) == ("fscil.calibrators", "mine") else []
 
     monkeypatch.setattr(calibrators, "entry_points", points)
-    assert calibrators.names() == ["cosine", "mine", "paired", "transformer"]
+    assert calibrators.names() == ["cosine", "learned-scale", "linear", "mine", "paired", "transformer"]
     assert calibrators.build("mine", DIM, scale=4.0).options == {"scale": 4.0}

@@ -8,13 +8,19 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from fscil.calibrators.calibrator import Calibrator
-from fscil.calibrators.cosine import Cosine
+from fscil.calibrators.cosine import Cosine, LearnedScale, Linear
 from fscil.calibrators.paired import Paired
 from fscil.calibrators.transformer import Transformer
 from fscil.errors import UserError
 from fscil.naming import choose
 
-BUILT_IN: dict[str, Callable[..., Calibrator]] = {"cosine": Cosine, "paired": Paired, "transformer": Transformer}
+BUILT_IN: dict[str, Callable[..., Calibrator]] = {
+    "cosine": Cosine,
+    "learned-scale": LearnedScale,
+    "linear": Linear,
+    "paired": Paired,
+    "transformer": Transformer,
+}
 
 
 def names() -> list[str]:
@@ -40,4 +46,4 @@ def build(name: str, dim: int, **options: Any) -> Calibrator:
     return cls(dim, **options)
 
 
-__all__ = ["BUILT_IN", "Calibrator", "Cosine", "Paired", "Transformer", "build", "names"]
+__all__ = ["BUILT_IN", "Calibrator", "Cosine", "LearnedScale", "Linear", "Paired", "Transformer", "build", "names"]
