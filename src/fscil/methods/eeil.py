@@ -42,7 +42,7 @@ class EEILSettings(ReplaySettings):
 
 
 class EEIL(ReplayMethod):
-    """EEIL: distillation of every old task, and balanced fine-tuning if asked for."""
+    """Distillation of old tasks, then a balanced phase if asked"""
 
     Settings: ClassVar[type] = EEILSettings
     settings: EEILSettings

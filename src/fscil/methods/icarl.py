@@ -43,7 +43,7 @@ class ICaRLSettings(ReplaySettings):
 
 
 class ICaRL(ReplayMethod):
-    """iCaRL: exemplars, and distillation from the network before the session."""
+    """Exemplars, and distillation from the network before"""
 
     Settings: ClassVar[type] = ICaRLSettings
     settings: ICaRLSettings

@@ -39,7 +39,7 @@ class RebalancingSettings(ReplaySettings):
 
 
 class Rebalancing(ReplayMethod):
-    """LUCIR: a classifier by cosines, features that must not turn, margins to new classes."""
+    """LUCIR: features that must not turn, margins to new rows"""
 
     Settings: ClassVar[type] = RebalancingSettings
     settings: RebalancingSettings

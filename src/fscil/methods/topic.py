@@ -73,7 +73,7 @@ class TopicSettings(ReplaySettings):
 
 
 class Topic(ReplayMethod):
-    """TOPIC: a neural gas of the base features, whose topology training must keep.
+    """Training keeps the topology of a neural gas of features
 
     Nodes are in the order of their anchors in memory. self.tensors holds their centroids "m" and variances "variances"
     [N, d], edges "e" and ages "a" [N, N].
