@@ -147,7 +147,9 @@ def test_more_than_declared_is_noticed() -> None:
         memory.check(classes=1)
 
 
-@pytest.mark.parametrize("budget", ["many", "-1", "5/classes", "5 per class", "", "1e3", "5+1", "+1/class", "5/class+1", "99999999999"])
+@pytest.mark.parametrize(
+    "budget", ["many", "-1", "5/classes", "5 per class", "", "1e3", "5+1", "+1/class", "5/class+1", "99999999999"]
+)
 def test_what_is_no_budget_is_refused(budget: str) -> None:
     with pytest.raises(UserError, match="is not a budget; give none, N/class"):
         Memory(budget)

@@ -22,6 +22,12 @@ from fscil.settings import setting
 
 @dataclass(frozen=True)
 class EEILSettings(ReplaySettings):
+    session_lr: float = setting(
+        0.01,
+        "learning rate in few-shot sessions; TOPIC's is 0.1, for which see icarl",
+        least=0,
+        most=HIGHEST_RATE,
+    )
     loss: str = setting(
         "topic",
         "topic: CE of the shots + exemplar_weight * CE of the exemplars + distillation * KD of the exemplars over all "

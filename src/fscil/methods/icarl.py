@@ -18,6 +18,7 @@ from torch import Tensor
 from fscil.benchmark import Session
 from fscil.engine.stage import Batch
 from fscil.errors import UserError
+from fscil.methods.pretrain import HIGHEST_RATE
 from fscil.methods.prototypes import class_means
 from fscil.methods.replay import WEIGHT, ReplayMethod, ReplaySettings, both, cross_entropy, distillation
 from fscil.settings import setting
@@ -25,6 +26,13 @@ from fscil.settings import setting
 
 @dataclass(frozen=True)
 class ICaRLSettings(ReplaySettings):
+    session_lr: float = setting(
+        0.01,
+        "learning rate in few-shot sessions; TOPIC's 0.1, whose best epoch it finds on test data, forgets all base "
+        "classes by the last epoch, as the inner benchmark of glyphs shows",
+        least=0,
+        most=HIGHEST_RATE,
+    )
     loss: str = setting(
         "topic",
         "topic: CE of the shots + distillation * KD of the exemplars; limit: the paper's Eq. (3), (1 - balance) CE + "
