@@ -19,15 +19,6 @@ from run_helpers import QUIET, PowerCut, PowerCutError, Start, where
 LONG = (
     "epochs", "steps", "warmup", "meta_steps", "session_epochs", "trials", "gas_steps", "balanced_epochs",
 )  # fmt: skip
-    "epochs",
-    "steps",
-    "warmup",
-    "meta_steps",
-    "session_epochs",
-    "trials",
-    "gas_steps",
-    "balanced_epochs",
-)  # their largest values take years
 
 
 def numbers(method: str) -> list[tuple[str, str, float]]:

@@ -212,12 +212,15 @@ def test_the_last_block_is_the_last_residual_block() -> None:
         assert last_block(backbone) is backbone.get_submodule(block)
 
 
-@pytest.mark.parametrize("name", ["icarl", "eeil", "rebalancing", "topic"])
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [("icarl", {}), ("eeil", {}), ("eeil", {"balanced_epochs": 1}), ("rebalancing", {}), ("topic", {})],
+)
 def test_all_but_the_last_block_and_new_rows_may_be_frozen(
-    make_method: MakeMethod, tiny_benchmark: Tiny, name: str
+    make_method: MakeMethod, tiny_benchmark: Tiny, name: str, more: dict[str, Any]
 ) -> None:
     benchmark = tiny_benchmark()
-    method = make_method(name, benchmark, old_rows="fixed", statistics="global", session_lr=0.01)
+    method = make_method(name, benchmark, old_rows="fixed", statistics="global", session_lr=0.01, **more)
     method.learn_base(benchmark.sessions[0])
     before = {key: tensor.clone() for key, tensor in method.state().items()}
     method.learn_session(benchmark.sessions[1])

@@ -80,6 +80,7 @@ class EEIL(ReplayMethod):
         settings, model, first_phase = self.settings, self.model, self.model.frozen_copy()
         fewest = int(torch.bincount(joined.labels)[list(joined.classes)].min())
         ranking = herded(self.embed(joined.images), joined, fewest)
+        self.set_mode()
         chosen = Session(joined.classes, joined.images[ranking], joined.labels[ranking])
         tasks = [*self.tensors["tasks"].tolist(), len(session.classes)]
 

@@ -97,8 +97,8 @@ def icarl_loss(logits: Tensor, taught: Tensor, batch: Batch, old: int, settings:
     """logits [n, classes] and what the teacher answers, [n, old classes]"""
     is_new, every = batch["labels"] >= old, torch.ones_like(batch["labels"])
     if settings.loss == "sigmoid":  # iCaRL's Algorithm 3: old classes have old outputs as targets, new ones labels
-        ones = F.one_hot(batch["labels"], logits.shape[1])[:, old:]
-        targets = torch.cat([taught.sigmoid(), ones.to(taught)], 1)
+        is_own = batch["labels"][:, None] == torch.arange(old, logits.shape[1], device=logits.device)
+        targets = torch.cat([taught.sigmoid(), is_own.to(taught)], 1)
         return F.binary_cross_entropy_with_logits(logits, targets, reduction="none").sum(1).mean()
     if settings.loss == "limit":
         kd = distillation(logits[:, :old], taught, settings.temperature, every)

@@ -84,7 +84,7 @@ class SessionMethod(Method):
 
     def check_sessions(self, sessions: Sequence[Session]) -> None:
         for session in sessions[1:]:
-            check_session(session, getattr(self.settings, "session_batch", 0))
+            check_session(session)
 
     def learn_base(self, session: Session) -> None:
         self.model = pretrain(session, self.settings, self.context)
@@ -139,6 +139,10 @@ class ReplayMethod(SessionMethod):
 
     settings: ReplaySettings
 
+    def check_sessions(self, sessions: Sequence[Session]) -> None:
+        for session in sessions[1:]:
+            check_session(session, self.settings.session_batch)
+
     def learn_base(self, session: Session) -> None:
         super().learn_base(session)
         if self.settings.head == "linear":  # the same logits as those of pre-training
@@ -157,12 +161,16 @@ class ReplayMethod(SessionMethod):
         model.requires_grad_(settings.trained == "all")
         for part in (model.rows, last_block(model.encoder.backbone), model.calibrator):
             part.requires_grad_(True)
-        model.train()
-        if settings.statistics == "global":
-            for module in model.encoder.modules():
+        self.set_mode()
+        return teacher
+
+    def set_mode(self) -> None:
+        """Of training; embedding images, which ends in one mode for all layers, must be followed by this."""
+        self.model.train()
+        if self.settings.statistics == "global":
+            for module in self.model.encoder.modules():
                 if isinstance(module, nn.modules.batchnorm._BatchNorm):
                     module.eval()
-        return teacher
 
     def head(self, teacher: Model) -> Tensor:
         """The rows that a loss may use, [classes, d]; those of old classes are constant if they are fixed."""
