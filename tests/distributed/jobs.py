@@ -97,6 +97,8 @@ SCENARIOS: dict[str, tuple[str, dict[str, Any]]] = {
     "calibration that is checked": ("limit", {**PLUS, "calibrator": "paired,transformer", "check": True}),
     "plain batches": ("limit", {**META, "tasks": "plain", "batch": 7}),
     "finetuning": ("finetune", {**META, "session_epochs": 10}),
+    "distillation": ("eeil", {**META, "session_epochs": 4, "balanced_epochs": 3, "trained": "all"}),
+    "neural gas": ("topic", {**META, "session_epochs": 5, "memory": "9+1/class", "gas_steps": 100}),
     "rotated classes": ("limit", {**META, "fake_classes": "rotated"}),
     "rotated classes, fixed encoder": ("limit", {**META, "fake_classes": "rotated", "encoder_lr": 0.0}),
 }

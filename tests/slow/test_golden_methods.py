@@ -1,7 +1,7 @@
 """Methods on digits: the accuracy after the last session stays what it was.
 
-Measured with `fscil run METHOD digits --seed N` for seeds 1 to 5 on a CPU, with Python 3.11 and torch 2.15: the mean, and
-three standard deviations, but at least 1.0, as tolerance. The test runs the first seed.
+Measured with `fscil run METHOD digits --seed N` for seeds 1 to 5 on a CPU, with Python 3.11 and torch 2.15: the mean,
+and three standard deviations, but at least 1.0, as tolerance. The test runs the first seed.
 """
 
 from __future__ import annotations
