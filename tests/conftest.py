@@ -97,7 +97,7 @@ def tiny_dataset(monkeypatch: pytest.MonkeyPatch) -> str:
 
     defaults = {
         "epochs": 1, "lr": 0.02, "batch": 16, "augmentation": "basic", "fake_way": 1, "fake_shot": 2, "fake_queries": 1,
-        "meta_steps": 4, "meta_batch_steps": 2, "session_epochs": 2,
+        "meta_steps": 4, "meta_batch_steps": 2, "session_epochs": 2, "gas_steps": 50,
     }  # fmt: skip
     dataset = Dataset("tiny", "noisy colours", TinyOptions, load, defaults, lambda _: "nothing", lambda _: ["ok: tiny"])
     monkeypatch.setitem(datasets.BUILT_IN, "tiny", dataset)

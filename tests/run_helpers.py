@@ -19,7 +19,7 @@ from fscil.results import Result
 
 SHORT = [
     "epochs=1", "batch=128", "lr=0.05", "meta_steps=2", "fake_way=1", "fake_shot=2", "fake_queries=1",
-    "session_epochs=2", "check=false",
+    "session_epochs=2", "check=false", "gas_steps=100",
 ]  # fmt: skip
 PLUS = ["calibrator=transformer", "base_margin=0.4"]  # of limit-plus: calibrated, whitened, with a margin
 PAIRED = ["calibrator=paired", "shift=1", "mirror=true"]

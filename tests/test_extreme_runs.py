@@ -15,7 +15,10 @@ from fscil.errors import UserError
 from fscil.results import read_result
 from run_helpers import QUIET, PowerCut, PowerCutError, Start, where
 
-LONG = ("epochs", "steps", "warmup", "meta_steps", "session_epochs", "trials")  # their largest values take years
+# their largest values take years
+LONG = (
+    "epochs", "steps", "warmup", "meta_steps", "session_epochs", "trials", "gas_steps", "balanced_epochs",
+)  # fmt: skip
 
 
 def numbers(method: str) -> list[tuple[str, str, float]]:

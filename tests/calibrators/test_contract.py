@@ -26,6 +26,7 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
     "cosine": [{"scale": 16.0}],
     "deep-sets": [{"cosine": True, "scale": 16.0}, {"hidden": 7, "dropout": 0.2}],
     "graph": [{"cosine": True, "scale": 16.0}, {"hidden": 7, "dropout": 0.2}],
+    "learned-scale": [{"scale": 16.0}],
     "paired": [{"scale": 16.0, "trust": 0.7, "common": 0.4}],
     "transformer": [
         {"cosine": True, "scale": 16.0},
@@ -232,5 +233,5 @@ def test_other_packages_add_calibrators(monkeypatch: pytest.MonkeyPatch) -> None
         return [mine] if (group, name) == ("fscil.calibrators", "mine") else []
 
     monkeypatch.setattr(calibrators, "entry_points", points)
-    assert calibrators.names() == ["bi-lstm", "cosine", "deep-sets", "graph", "mine", "paired", "transformer"]
+    assert calibrators.names() == sorted([*calibrators.BUILT_IN, "mine"])
     assert calibrators.build("mine", DIM, scale=4.0).options == {"scale": 4.0}

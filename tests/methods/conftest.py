@@ -17,6 +17,7 @@ from fscil.settings import make
 SHORT: dict[str, Any] = {
     "epochs": 1, "lr": 0.02, "batch": 16, "augmentation": "basic", "fake_phases": 2, "fake_way": 1, "fake_shot": 2,
     "fake_queries": 1, "meta_steps": 4, "meta_batch_steps": 2, "session_epochs": 2, "calibrator_lr": 5e-3,
+    "gas_steps": 50,
 }  # fmt: skip
 
 

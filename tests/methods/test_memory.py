@@ -56,6 +56,32 @@ def test_a_budget_in_all_is_shared_by_the_classes_seen() -> None:
     assert len(memory) == 0  # less than one a class
 
 
+def test_base_classes_share_a_budget_and_new_ones_have_their_own() -> None:
+    """TOPIC's; of seven images for three classes, the first class has one more."""
+    memory = Memory("7+1/class")
+    memory.keep(session((0, 1, 2)))
+    assert kept(memory) == {0: [0, 1, 2], 1: [0, 1], 2: [0, 1]}
+    restored = Memory("7+1/class")
+    restored.load_state(memory.state(), torch.device("cpu"))
+    for each in (memory, restored):
+        each.keep(session((3, 4)), torch.arange(12).flip(0))
+        each.keep(session((5,)))
+        assert kept(each) == {0: [0, 1, 2], 1: [0, 1], 2: [0, 1], 3: [5], 4: [5], 5: [0]}
+        each.check(classes=6)
+
+
+def test_base_classes_may_have_any_share_of_theirs() -> None:
+    memory = Memory("4+1/class")
+    memory.choose(session((0, 1)), torch.tensor([0, 2, 3, 7]), torch.tensor([], dtype=torch.int64))
+    assert kept(memory) == {0: [0, 2, 3], 1: [1]}
+    memory.check(classes=2)
+    memory.choose(session((2,)), torch.tensor([4]), torch.tensor([0, 3]))
+    assert kept(memory) == {0: [0], 1: [1], 2: [4]}
+    memory.choose(session((3,)), torch.tensor([4, 5]), torch.tensor([0, 1]))
+    with pytest.raises(UserError, match=r"keeps 4 images, 2 of a class, but declares memory=4\+1/class"):
+        memory.check(classes=4)
+
+
 def test_classes_without_exemplars_count_too() -> None:
     memory = Memory("5")
     memory.keep(session(tuple(range(6))))  # less than one a class
@@ -77,6 +103,9 @@ def test_a_budget_of_less_than_one_image_a_class_is_refused_before_training() ->
     Memory("none").check_budget(classes=7)
     with pytest.raises(UserError, match="memory=6 is less than one image for each of 7 classes; raise it"):
         Memory("6").check_budget(classes=7)
+    Memory("6+1/class").check_budget(classes=9, base=6)
+    with pytest.raises(UserError, match=r"memory=6\+1/class is less than one image for each of 7 classes; raise it"):
+        Memory("6+1/class").check_budget(classes=9, base=7)
 
 
 def test_a_budget_in_all_bounds_the_whole() -> None:
@@ -118,7 +147,9 @@ def test_more_than_declared_is_noticed() -> None:
         memory.check(classes=1)
 
 
-@pytest.mark.parametrize("budget", ["many", "-1", "5/classes", "5 per class", "", "1e3", "99999999999"])
+@pytest.mark.parametrize(
+    "budget", ["many", "-1", "5/classes", "5 per class", "", "1e3", "5+1", "+1/class", "5/class+1", "99999999999"]
+)
 def test_what_is_no_budget_is_refused(budget: str) -> None:
     with pytest.raises(UserError, match="is not a budget; give none, N/class"):
         Memory(budget)

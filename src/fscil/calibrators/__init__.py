@@ -9,7 +9,7 @@ from typing import Any
 
 from fscil.calibrators.bi_lstm import BiLSTM
 from fscil.calibrators.calibrator import Calibrator
-from fscil.calibrators.cosine import Cosine
+from fscil.calibrators.cosine import Cosine, LearnedScale, Linear
 from fscil.calibrators.deep_sets import DeepSets
 from fscil.calibrators.graph import Graph
 from fscil.calibrators.order import changed_by_order
@@ -23,6 +23,8 @@ BUILT_IN: dict[str, Callable[..., Calibrator]] = {
     "cosine": Cosine,
     "deep-sets": DeepSets,
     "graph": Graph,
+    "learned-scale": LearnedScale,
+    "linear": Linear,
     "paired": Paired,
     "transformer": Transformer,
 }
@@ -52,6 +54,6 @@ def build(name: str, dim: int, **options: Any) -> Calibrator:
 
 
 __all__ = [
-    "BUILT_IN", "BiLSTM", "Calibrator", "Cosine", "DeepSets", "Graph", "Paired", "Transformer", "build",
-    "changed_by_order", "names",
+    "BUILT_IN", "BiLSTM", "Calibrator", "Cosine", "DeepSets", "Graph", "LearnedScale", "Linear", "Paired",
+    "Transformer", "build", "changed_by_order", "names",
 ]  # fmt: skip

@@ -7,10 +7,14 @@ from importlib.metadata import entry_points
 from fscil.errors import UserError
 from fscil.methods.cec import Cec
 from fscil.methods.decoupled_cosine import DecoupledCosine
+from fscil.methods.eeil import EEIL
 from fscil.methods.finetune import Finetune
+from fscil.methods.icarl import ICaRL
 from fscil.methods.limit import Limit
 from fscil.methods.memory import Memory
 from fscil.methods.method import Context, Method
+from fscil.methods.rebalancing import Rebalancing
+from fscil.methods.topic import Topic
 from fscil.naming import choose
 
 METHODS: dict[str, type[Method]] = {
@@ -18,6 +22,10 @@ METHODS: dict[str, type[Method]] = {
     "cec": Cec,
     "decoupled-cosine": DecoupledCosine,
     "finetune": Finetune,
+    "icarl": ICaRL,
+    "eeil": EEIL,
+    "rebalancing": Rebalancing,
+    "topic": Topic,
 }
 
 
