@@ -181,7 +181,7 @@ def reproduce(
 
     if name is None:
         for known, title in names().items():
-            out.print(f"{known:12} {title}", soft_wrap=True)
+            out.print(f"{known:13} {title}", soft_wrap=True)
         return
     environment = runs.RunEnvironment(runs.choose_device(device), out_folder, root)
     with going_on_by("the same command"):

@@ -3,14 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 from rich.console import Console
 
 from fscil import runs
 from fscil.naming import choose
-from fscil.reproduce import ablation
+from fscil.reproduce import ablation, choices
 
-TABLES = {"ablation": ablation}
+
+class Table(Protocol):
+    @property
+    def TITLE(self) -> str: ...  # noqa: N802
+
+    def reproduce(
+        self,
+        seeds: Sequence[int],
+        overrides: Sequence[str],
+        environment: runs.RunEnvironment,
+        out: Console,
+        progress: Console,
+    ) -> None: ...
+
+
+TABLES: dict[str, Table] = {
+    "ablation": ablation,
+    "task-sampling": choices.TASK_SAMPLING,
+    "augmentation": choices.AUGMENTATION,
+    "set-functions": choices.SET_FUNCTIONS,
+}
 
 
 def names() -> dict[str, str]:
