@@ -172,7 +172,10 @@ class Limit(MetaTrained):
             self.notes.append(self.order_dependence(session, name))
 
     def order_dependence(self, session: Session, name: str) -> str:
-        """For readers of the result: what another order of the base classes would have changed."""
+        """For readers of the result: what another order of the base classes would have changed, before there are others.
+
+        A lower bound: answers to new images, and among new classes, change more often.
+        """
         some = torch.linspace(0, len(session.labels) - 1, min(ASKED, len(session.labels))).long()
         queries = self.embed(pixels(session.images, some))
         share = distributed.broadcast(lambda: changed_by_order(self.model.calibrator, self.model.rows, queries))
