@@ -9,12 +9,20 @@ from typing import Any
 
 from fscil.calibrators.calibrator import Calibrator
 from fscil.calibrators.cosine import Cosine
+from fscil.calibrators.emd import EMD
 from fscil.calibrators.paired import Paired
 from fscil.calibrators.transformer import Transformer
+from fscil.calibrators.virtual import Virtual
 from fscil.errors import UserError
 from fscil.naming import choose
 
-BUILT_IN: dict[str, Callable[..., Calibrator]] = {"cosine": Cosine, "paired": Paired, "transformer": Transformer}
+BUILT_IN: dict[str, Callable[..., Calibrator]] = {
+    "cosine": Cosine,
+    "emd": EMD,
+    "paired": Paired,
+    "transformer": Transformer,
+    "virtual": Virtual,
+}
 
 
 def names() -> list[str]:
@@ -40,4 +48,4 @@ def build(name: str, dim: int, **options: Any) -> Calibrator:
     return cls(dim, **options)
 
 
-__all__ = ["BUILT_IN", "Calibrator", "Cosine", "Paired", "Transformer", "build", "names"]
+__all__ = ["BUILT_IN", "EMD", "Calibrator", "Cosine", "Paired", "Transformer", "Virtual", "build", "names"]

@@ -6,13 +6,25 @@ from importlib.metadata import entry_points
 
 from fscil.errors import UserError
 from fscil.methods.decoupled_cosine import DecoupledCosine
+from fscil.methods.decoupled_deepemd import DecoupledDeepEMD
+from fscil.methods.fact import Fact
 from fscil.methods.finetune import Finetune
+from fscil.methods.joint import Joint
 from fscil.methods.limit import Limit
 from fscil.methods.memory import Memory
 from fscil.methods.method import Context, Method
+from fscil.methods.teen import Teen
 from fscil.naming import choose
 
-METHODS: dict[str, type[Method]] = {"limit": Limit, "decoupled-cosine": DecoupledCosine, "finetune": Finetune}
+METHODS: dict[str, type[Method]] = {
+    "limit": Limit,
+    "decoupled-cosine": DecoupledCosine,
+    "decoupled-deepemd": DecoupledDeepEMD,
+    "fact": Fact,
+    "finetune": Finetune,
+    "joint": Joint,
+    "teen": Teen,
+}
 
 
 def names() -> list[str]:
