@@ -19,8 +19,6 @@ from fscil.methods.method import Method
 from fscil.methods.pretrain import PretrainSettings, new_model, pretrain
 from fscil.settings import setting
 
-MOST_CELLS = 1024  # of a map; a cost matrix has the square of it
-
 
 @dataclass(frozen=True)
 class DecoupledDeepEMDSettings(PretrainSettings):
@@ -32,7 +30,7 @@ class DecoupledDeepEMDSettings(PretrainSettings):
 
 
 class DecoupledDeepEMD(Method):
-    """Mean feature maps and earth mover's distance on a fixed encoder."""
+    """Mean feature maps, compared by earth mover's distance."""
 
     Settings: ClassVar[type] = DecoupledDeepEMDSettings
     settings: DecoupledDeepEMDSettings

@@ -49,7 +49,7 @@ class FactSettings(PretrainSettings):
 
 
 class Fact(Method):
-    """Reserves room for new classes by virtual prototypes in base training."""
+    """Base training that leaves room for classes to come."""
 
     Settings: ClassVar[type] = FactSettings
     settings: FactSettings

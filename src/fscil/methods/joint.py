@@ -38,7 +38,7 @@ class JointSettings(PretrainSettings):
 
 
 class Joint(Method):
-    """Trained afresh on all images seen so far: the upper bound."""
+    """Trained afresh on all images so far: the upper bound."""
 
     Settings: ClassVar[type] = JointSettings
     fixed_encoder: ClassVar[bool] = False

@@ -28,7 +28,7 @@ class TeenSettings(DecoupledCosineSettings):
 
 
 class Teen(DecoupledCosine):
-    """Moves new prototypes towards the base classes they resemble."""
+    """Moves new prototypes towards similar base classes."""
 
     Settings: ClassVar[type] = TeenSettings
     settings: TeenSettings
