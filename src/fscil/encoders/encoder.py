@@ -68,7 +68,7 @@ class Encoder(nn.Module):
 
     def second(self, features: Tensor) -> Tensor:
         """Embeddings [n, dim] from features of the middle layer: forward(x) = second(first(x))"""
-        return self._compute(cast(Half, self.backbone.second), features)
+        return self._compute(cast(Half, self.backbone.second), features.to(self.scale))
 
     @property
     def has_halves(self) -> bool:
