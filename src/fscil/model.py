@@ -68,8 +68,8 @@ def build(spec: ModelSpec, classes: int, weights: str = "none") -> Model:
     encoder = encoders.build(spec.encoder, spec.mean, spec.std, input_size=spec.input_size, weights=weights)
     rows = nn.init.kaiming_uniform_(torch.empty(classes, encoder.dim), a=5**0.5)
     model = Model(spec if weights == "none" else replace(spec, weights=encoder.weights), encoder, rows)
-    if model.calibrator.two_inputs:
-        model.rows.data = torch.cat([rows, torch.zeros_like(rows)], 1)
+    if model.row_size != encoder.dim:
+        model.rows.data = F.pad(rows, (0, model.row_size - encoder.dim))
     return model
 
 
@@ -84,6 +84,8 @@ class Model(nn.Module):
 
     A calibrator with two inputs gets embeddings [n, 2d]: as above, and as the encoder gives them, each view normalised.
     The second half of a base class's row is its trained row; that of a new class, which has none, is zero.
+
+    A calibrator with cells gets maps [n, cells * d], the encoder's features before pooling as they are.
 
     A model in evaluation mode changes no state when it predicts, so several threads may share it.
     """
@@ -114,8 +116,15 @@ class Model(nn.Module):
             base_margin=self.base_margin,
         )
 
+    @property
+    def row_size(self) -> int:
+        """Numbers in a row, and in what images are embedded as."""
+        return self.encoder.dim * (2 if self.calibrator.two_inputs else self.calibrator.cells or 1)
+
     def forward(self, images: Tensor) -> Tensor:
         """Logits of one batch, computed at once, without gradients; this is what torch.export exports."""
+        if self.calibrator.cells:
+            return self.classify(cell_by_cell(self.encoder.spatial(images)))
         return self.classify(self._embed(images, self.encoder))
 
     def features(self, images: Tensor) -> Tensor:
@@ -125,13 +134,17 @@ class Model(nn.Module):
     def embed(self, images: Images) -> Tensor:
         """phi(x) of any number of images [n, d], without gradients, in evaluation mode; sharded over all ranks.
 
-        For a calibrator with two inputs it is [n, 2d].
+        For a calibrator with two inputs it is [n, 2d], for one with cells [n, cells * d].
         """
         return distributed.map_shards(len(images), lambda mine: self.embed_here(subset(images, mine)))
 
     def embed_here(self, images: Images) -> Tensor:
         """The same, entirely on this rank."""
-        parts = [self._embed(part, self.encoder.embed_here) for part in images.split(FEATURES_AT_ONCE)]
+        batches = images.split(FEATURES_AT_ONCE)
+        if self.calibrator.cells:
+            parts = [cell_by_cell(self.encoder.spatial_here(batch)) for batch in batches]
+        else:
+            parts = [self._embed(batch, self.encoder.embed_here) for batch in batches]
         return torch.cat(parts) if parts else self.rows.new_empty(0, self.rows.shape[1])
 
     def _embed(self, images: Tensor, encode: Callable[[Tensor], Tensor]) -> Tensor:
@@ -154,10 +167,13 @@ class Model(nn.Module):
         return features.clamp(min=1e-3).pow(self.power)  # at 0 the slope would be infinite
 
     @torch.no_grad()
-    def classify(self, embeddings: Tensor) -> Tensor:
-        """[n, d] -> logits [n, classes]; those of base classes are lowered by the margin."""
-        logits: Tensor = self.calibrator.predict(self.rows, embeddings)
-        return logits.sub_(self.base_margin * self.base) if self.base_margin else logits
+    def classify(self, embeddings: Tensor, first: int = 0) -> Tensor:
+        """[n, d] -> logits [n, classes]; those of base classes are lowered by the margin.
+
+        If a class's logits depend on its own row alone, those of the classes from `first` on may be asked for.
+        """
+        logits: Tensor = self.calibrator.predict(self.rows[first:], embeddings)
+        return logits.sub_(self.base_margin * self.base[first:]) if self.base_margin else logits
 
     def set_calibrator(self, name: str, **options: Any) -> None:
         """Replace the set function from rows and queries to logits by a freshly initialised one."""
@@ -186,6 +202,11 @@ class Model(nn.Module):
 
 def sum_of(tensors: Iterable[Tensor]) -> Tensor:
     return functools.reduce(torch.add, tensors)
+
+
+def cell_by_cell(maps: Tensor) -> Tensor:
+    """Features before pooling [n, d, h, w] -> [n, h * w * d]"""
+    return maps.flatten(2).mT.flatten(1)
 
 
 def shifted(images: Tensor, right: int, down: int) -> Tensor:

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from fscil.answers import Answers
@@ -13,7 +14,7 @@ from fscil.benchmark import Benchmark
 from fscil.errors import UserError
 from fscil.images import subset
 from fscil.methods import Method
-from fscil.model import ModelSpec
+from fscil.model import Model, ModelSpec
 
 OnSession = Callable[[int, Tensor], None]  # called after every session with its number and its predictions [images]
 BASE, SESSIONS = "base", "sessions"  # checkpoints: after the base session, and after the last one learned
@@ -65,6 +66,7 @@ def run_sessions(
     """
     if answers is None:
         answers = Answers.none_yet(len(benchmark.sessions), len(benchmark.test_labels))
+    table: Table | None = None
     for i, session in enumerate(benchmark.sessions):
         if i < first:
             continue
@@ -72,13 +74,32 @@ def run_sessions(
             method.learn_session(session)
             settle(method, benchmark.seen(i))
         seen = benchmark.test_labels < benchmark.seen(i)
-        if embeddings is not None:
-            logits = method.classify(embeddings[seen])
-        else:
+        if embeddings is None:
             logits = method.logits(subset(benchmark.test_images, seen))
+        elif method.model.calibrator.row_by_row:
+            table = extended(table, method.model, embeddings)
+            logits = table.logits[seen]
+        else:
+            logits = method.classify(embeddings[seen])
         answers.add(i, seen.cpu(), logits, benchmark.seen(0), method.model.base_margin)
         after_session(i, answers)
     return answers
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """Logits of all test images, where a class's depend on its own row alone: old classes are not scored again."""
+
+    rows: Tensor  # [classes, d], those that they were computed from
+    logits: Tensor  # [test images, classes]
+
+
+def extended(table: Table | None, model: Model, embeddings: Tensor) -> Table:
+    """The table with the model's new classes; all of it is computed if it does not belong to the model's rows."""
+    rows = model.rows.detach().clone()
+    if table is None or not torch.equal(table.rows, rows[: len(table.rows)]):
+        return Table(rows, model.classify(embeddings))
+    return Table(rows, torch.cat([table.logits, model.classify(embeddings, first=len(table.rows))], 1))
 
 
 # -- checkpoints -----------------------------------------------------------------------------------------------------

@@ -33,20 +33,23 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
         {"cosine": False, "hidden": 7, "dropout": 0.2},
         {"cosine": True, "scale": 16.0, "slots": 12},
     ],
+    "emd": [{"cells": 4, "scale": 16.0, "solver": "sinkhorn", "rounds": 2, "iterations": 2}],
+    "virtual": [{"virtual": 5, "scale": 16.0, "eta": 0.3}, {"eta": 0.0}, {"eta": 1.0}],
 }
 CASES = [(name, options) for name in calibrators.names() for options in OPTIONS.get(name, [{}])]
 of_all = pytest.mark.parametrize(("name", "options"), CASES, ids=[f"{name} {options}" for name, options in CASES])
 
 
-def dim_of(name: str) -> int:
-    """Of embeddings; rows and queries of a calibrator with two inputs are twice as long."""
-    return DIM // 2 if calibrators.build(name, DIM).two_inputs else DIM
+def dim_of(name: str, options: dict[str, Any]) -> int:
+    """Of embeddings; rows and queries of a calibrator with two inputs or cells are that many times as long."""
+    module = calibrators.build(name, DIM, **options)
+    return DIM // (2 if module.two_inputs else module.cells or 1)
 
 
 def build(name: str, options: dict[str, Any]) -> Calibrator:
     """In eval mode, with parameters as training leaves them, not as they start."""
     torch.manual_seed(1)
-    module = calibrators.build(name, dim_of(name), **options).eval()
+    module = calibrators.build(name, dim_of(name, options), **options).eval()
     with torch.no_grad():
         for parameter in module.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.2)
@@ -104,7 +107,7 @@ def test_the_same_module_takes_any_number_of_classes_and_queries(name: str, opti
 def test_options_and_state_make_the_same_module_again(name: str, options: dict[str, Any]) -> None:
     module = build(name, options)
     assert module.options.items() >= options.items()
-    again = calibrators.build(name, dim_of(name), **json.loads(json.dumps(module.options))).eval()
+    again = calibrators.build(name, dim_of(name, options), **json.loads(json.dumps(module.options))).eval()
     again.load_state_dict(module.state_dict())
     assert again.options == module.options
     assert torch.equal(again(tokens(9, 2), tokens(4, 3)), module(tokens(9, 2), tokens(4, 3)))

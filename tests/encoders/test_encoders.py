@@ -200,6 +200,23 @@ def test_an_encoder_without_spatial_features_says_so() -> None:
         Encoder(Pixels(), MEAN, STD).spatial(some_images(1))
 
 
+@pytest.mark.parametrize(("name", "shape"), [("resnet20", (32, 16, 16)), ("resnet18-32", (128, 16, 16))])
+@torch.no_grad()
+def test_the_two_halves_are_the_whole(name: str, shape: tuple[int, ...]) -> None:
+    encoder, images = encoders.build(name, MEAN, STD).eval(), some_images(3)
+    middle = encoder.first(images)
+    assert encoder.has_halves
+    assert middle.shape == (3, *shape)
+    assert torch.equal(encoder.second(middle), encoder(images))
+
+
+def test_an_encoder_without_halves_says_so() -> None:
+    encoder = Encoder(Pixels(), MEAN, STD)
+    assert not encoder.has_halves
+    with pytest.raises(UserError, match="Pixels cannot be cut in two"):
+        encoder.first(some_images(1))
+
+
 # -- threads ---------------------------------------------------------------------------------------------------------
 def test_threads_that_embed_at_once_agree_to_the_bit_with_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(encoders.EMBED_AT_ONCE, "cpu", 4)

@@ -11,10 +11,12 @@ from fscil.calibrators.bi_lstm import BiLSTM
 from fscil.calibrators.calibrator import Calibrator
 from fscil.calibrators.cosine import Cosine, LearnedScale, Linear
 from fscil.calibrators.deep_sets import DeepSets
+from fscil.calibrators.emd import EMD
 from fscil.calibrators.graph import Graph
 from fscil.calibrators.order import changed_by_order
 from fscil.calibrators.paired import Paired
 from fscil.calibrators.transformer import Transformer
+from fscil.calibrators.virtual import Virtual
 from fscil.errors import UserError
 from fscil.naming import choose
 
@@ -22,11 +24,13 @@ BUILT_IN: dict[str, Callable[..., Calibrator]] = {
     "bi-lstm": BiLSTM,
     "cosine": Cosine,
     "deep-sets": DeepSets,
+    "emd": EMD,
     "graph": Graph,
     "learned-scale": LearnedScale,
     "linear": Linear,
     "paired": Paired,
     "transformer": Transformer,
+    "virtual": Virtual,
 }
 
 
@@ -54,6 +58,19 @@ def build(name: str, dim: int, **options: Any) -> Calibrator:
 
 
 __all__ = [
-    "BUILT_IN", "BiLSTM", "Calibrator", "Cosine", "DeepSets", "Graph", "LearnedScale", "Linear", "Paired",
-    "Transformer", "build", "changed_by_order", "names",
+    "BUILT_IN",
+    "EMD",
+    "BiLSTM",
+    "Calibrator",
+    "Cosine",
+    "DeepSets",
+    "Graph",
+    "LearnedScale",
+    "Linear",
+    "Paired",
+    "Transformer",
+    "Virtual",
+    "build",
+    "changed_by_order",
+    "names",
 ]  # fmt: skip

@@ -8,7 +8,8 @@ A backbone is a class or function without arguments that returns an nn.Module: f
 - `mean` and `std`: of the pixels that its published weights were trained on; without them, ImageNet's,
 - `heads`: names of parts that weights files have and the backbone lacks, beside parts that it has,
 - `version`: of the package that it comes from; the encoder cache keeps versions apart,
-- `spatial`: a method that returns the features before pooling, [n, dim, h', w'].
+- `spatial`: a method that returns the features before pooling, [n, dim, h', w'],
+- `first` and `second`: methods that cut it in two at a middle layer: its embeddings are second(first(images)).
 Other packages add theirs as entry points of the group `fscil.encoders`; `timm:NAME` is any model of timm.
 """
 

@@ -17,6 +17,9 @@ from fscil.images import Images, subset
 EMBED_AT_ONCE = {"cuda": 512, "cpu": 64}
 
 
+Half = Callable[[Tensor], Tensor]  # of a backbone
+
+
 class Encoder(nn.Module):
     """A backbone that crops and normalises its input, so that its users need to know nothing about the data.
 
@@ -57,9 +60,26 @@ class Encoder(nn.Module):
             raise UserError(f"{type(self.backbone).__name__} has no spatial features; choose another encoder")
         return self._run(features, images)
 
+    def first(self, images: Tensor) -> Tensor:
+        """Features of a middle layer, from which `second` goes on: uint8 images -> float32 [n, channels, h', w']"""
+        if not self.has_halves:
+            raise UserError(f"{type(self.backbone).__name__} cannot be cut in two; choose another encoder")
+        return self._run(cast(Half, self.backbone.first), images)
+
+    def second(self, features: Tensor) -> Tensor:
+        """Embeddings [n, dim] from features of the middle layer: forward(x) = second(first(x))"""
+        return self._compute(cast(Half, self.backbone.second), features.to(self.scale))
+
+    @property
+    def has_halves(self) -> bool:
+        return hasattr(self.backbone, "first") and hasattr(self.backbone, "second")
+
     def _run(self, network: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
         images = self._crop(images)
         x = images.to(torch.float32, memory_format=torch.channels_last) * self.scale + self.shift
+        return self._compute(network, x)
+
+    def _compute(self, network: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
         # reduced precision is for gradient steps; embeddings that are kept (prototypes, tests) stay float32
         if self.autocast and torch.is_grad_enabled():
             with torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
@@ -81,19 +101,26 @@ class Encoder(nn.Module):
         """Embeddings of any number of images, in evaluation mode and bounded memory; sharded over all processes."""
         return distributed.map_shards(len(images), lambda mine: self.embed_here(subset(images, mine)))
 
-    @torch.no_grad()
     def embed_here(self, images: Images) -> Tensor:
         """The same, entirely in this process."""
+        return self._in_parts(self, images)
+
+    def spatial_here(self, images: Tensor) -> Tensor:
+        """Spatial features in evaluation mode, entirely in this process."""
+        return self._in_parts(self.spatial, images)
+
+    @torch.no_grad()
+    def _in_parts(self, encode: Callable[[Tensor], Tensor], images: Images) -> Tensor:
         if not any(module.training for module in self.modules()):  # other threads may be using it: keep its mode
-            return self._embed(images)
+            return self._join(encode, images)
         was_training = self.training
         self.eval()
         try:
-            return self._embed(images)
+            return self._join(encode, images)
         finally:
             self.train(was_training)
 
-    def _embed(self, images: Images) -> Tensor:
+    def _join(self, encode: Callable[[Tensor], Tensor], images: Images) -> Tensor:
         device = next(self.parameters()).device
-        parts = [self(part.to(device)) for part in images.split(EMBED_AT_ONCE[device.type])]
+        parts = [encode(part.to(device)) for part in images.split(EMBED_AT_ONCE[device.type])]
         return torch.cat(parts) if parts else torch.empty(0, self.dim, device=device)

@@ -22,8 +22,15 @@ class Headless(torchvision.models.ResNet):  # type: ignore[misc]  # torchvision 
 
     def spatial(self, x: Tensor) -> Tensor:
         """The features before pooling: [n, 3, h, w] -> [n, 512, h', w']"""
-        x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
-        return self.layer4(self.layer3(self.layer2(self.layer1(x))))
+        return self.layer4(self.layer3(self.first(x)))
+
+    def first(self, x: Tensor) -> Tensor:
+        """Two of the four stages: [n, 3, h, w] -> [n, 128, 2h', 2w']"""
+        return self.layer2(self.layer1(self.maxpool(self.relu(self.bn1(self.conv1(x))))))
+
+    def second(self, x: Tensor) -> Tensor:
+        """The other two, and pooling: -> [n, 512]"""
+        return self.avgpool(self.layer4(self.layer3(x))).flatten(1)
 
 
 class ResNet18(Headless):

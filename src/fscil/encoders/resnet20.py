@@ -55,3 +55,12 @@ class ResNet20(nn.Module):
         """The features before pooling: [n, 3, h, w] -> [n, 64, h / 4, w / 4], rounded up"""
         conv, bn = self.stem
         return self.stages(norm_relu(bn, conv(x)))
+
+    def first(self, x: Tensor) -> Tensor:
+        """Two of the three stages: [n, 3, h, w] -> [n, 32, h / 2, w / 2], rounded up"""
+        conv, bn = self.stem
+        return self.stages[:6](norm_relu(bn, conv(x)))
+
+    def second(self, x: Tensor) -> Tensor:
+        """The last stage and pooling: -> [n, 64]"""
+        return F.adaptive_avg_pool2d(self.stages[6:](x), 1).flatten(1)

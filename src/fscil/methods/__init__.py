@@ -7,13 +7,17 @@ from importlib.metadata import entry_points
 from fscil.errors import UserError
 from fscil.methods.cec import Cec
 from fscil.methods.decoupled_cosine import DecoupledCosine
+from fscil.methods.decoupled_deepemd import DecoupledDeepEMD
 from fscil.methods.eeil import EEIL
+from fscil.methods.fact import Fact
 from fscil.methods.finetune import Finetune
 from fscil.methods.icarl import ICaRL
+from fscil.methods.joint import Joint
 from fscil.methods.limit import Limit
 from fscil.methods.memory import Memory
 from fscil.methods.method import Context, Method
 from fscil.methods.rebalancing import Rebalancing
+from fscil.methods.teen import Teen
 from fscil.methods.topic import Topic
 from fscil.naming import choose
 
@@ -21,10 +25,14 @@ METHODS: dict[str, type[Method]] = {
     "limit": Limit,
     "cec": Cec,
     "decoupled-cosine": DecoupledCosine,
+    "decoupled-deepemd": DecoupledDeepEMD,
+    "eeil": EEIL,
+    "fact": Fact,
     "finetune": Finetune,
     "icarl": ICaRL,
-    "eeil": EEIL,
+    "joint": Joint,
     "rebalancing": Rebalancing,
+    "teen": Teen,
     "topic": Topic,
 }
 
