@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fscil import encoders
+from fscil import distributed, encoders
 from fscil.benchmark import Benchmark
 from fscil.errors import UserError
 from fscil.methods import Method
@@ -125,3 +125,12 @@ def test_encoders_without_inner_layers_are_refused_before_training(
     with pytest.raises(UserError, match=message):
         method.learn_base(benchmark.sessions[0])
     assert not hasattr(recording_engine, "stages")
+
+
+def test_several_processes_are_refused_before_training(
+    make_method: MakeMethod, tiny_benchmark: Callable[..., Benchmark], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    benchmark = tiny_benchmark()
+    monkeypatch.setattr(distributed, "world_size", lambda: 2)
+    with pytest.raises(UserError, match="trains in one process; start it without torchrun"):
+        make_method("fact", benchmark).learn_base(benchmark.sessions[0])

@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fscil import distributed
 from fscil.benchmark import Session
 from fscil.calibrators import Virtual
 from fscil.engine.stage import Batch
@@ -60,6 +61,8 @@ class Fact(Method):
 
     def learn_base(self, session: Session) -> None:
         settings = self.settings
+        if distributed.world_size() > 1:
+            raise UserError("fact mixes images of a whole step, so it trains in one process; start it without torchrun")
         model = new_model(session, settings, self.context)
         if not model.encoder.has_halves:
             raise UserError(f"encoder {settings.encoder} cannot be cut in two, which FACT needs; choose another one")
