@@ -17,7 +17,12 @@ from fscil.config import resolve
 
 pytestmark = pytest.mark.slow
 
-GOLDEN: dict[str, tuple[float, float]] = {}
+GOLDEN: dict[str, tuple[float, float]] = {
+    "icarl": (45.61, 9.48),
+    "eeil": (45.65, 8.83),
+    "rebalancing": (54.42, 46.35),
+    "topic": (45.12, 40.36),
+}
 
 
 @pytest.mark.parametrize("name", GOLDEN)
