@@ -19,10 +19,14 @@ from run_helpers import QUIET, PowerCut, PowerCutError, Start, where
 LONG = (
     "epochs", "steps", "warmup", "meta_steps", "session_epochs", "trials", "gas_steps", "balanced_epochs",
 )  # fmt: skip
+WHOLE = ("limit", "decoupled-cosine", "finetune")  # others are run with what these do not have
 
 
 def numbers(method: str) -> list[tuple[str, str, float]]:
     known = known_settings(method, "digits")
+    if method not in WHOLE:
+        shared = known_settings("finetune", "digits")
+        known = {key: each for key, each in known.items() if key not in shared}
     bounds = [
         (method, key, field.metadata[end])
         for key, (field, kind) in known.items()
