@@ -53,12 +53,12 @@ def groups(make_result: MakeResult) -> dict[str, list[Result]]:
 
 def test_every_number_says_at_which_margin_it_was_taken(groups: dict[str, list[Result]]) -> None:
     assert paired_lines(groups, configs([], SAME), "limit", "decoupled-cosine") == [
-        "limit - decoupled-cosine, from the same embedding (2 seeds, paired error)",
+        "limit - decoupled-cosine, from the same embedding (2 seeds, paired error and t-test)",
         "  margin 0: last session -1.50 ± 0.00, harmonic mean +1.00 ± 0.00",
-        "  margins 0.4 and 0: last session -0.50 ± 0.00, harmonic mean +9.50 ± 0.50",
-        "  any margin: area +1.50 ± 0.50",
+        "  margins 0.4 and 0: last session -0.50 ± 0.00, harmonic mean +9.50 ± 0.50 (p = 0.033)",
+        "  any margin: area +1.50 ± 0.50 (p = 0.205)",
         # on LIMIT's curve base accuracy 75 goes with 15 on new classes, halfway between two points
-        "  base accuracy of decoupled-cosine at margin 0: new classes +3.50 ± 0.50",
+        "  base accuracy of decoupled-cosine at margin 0: new classes +3.50 ± 0.50 (p = 0.090)",
     ]
 
 
@@ -117,6 +117,13 @@ def test_what_decides_about_the_embedding(a: list[str], b: list[str], differing:
 def test_finetune_starts_from_the_plain_embedding() -> None:
     both = configs([], [])
     assert different_embedding(both["finetune"], both["decoupled-cosine"]) == []
+
+
+def test_methods_with_a_training_of_their_own_have_an_embedding_of_their_own() -> None:
+    found = {name: resolve(name, "glyphs") for name in ("fact", "joint", "decoupled-cosine", "icarl")}
+    assert different_embedding(found["fact"], found["decoupled-cosine"]) == ["training"]
+    assert different_embedding(found["fact"], found["joint"]) == ["training"]
+    assert different_embedding(found["icarl"], found["decoupled-cosine"]) == []
 
 
 def test_results_are_paired_by_what_their_presets_do_to_embeddings(make_result: MakeResult) -> None:

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fscil import grid
+from fscil import grid, methods
 from fscil.config import Config, resolve, toml_value
 from fscil.errors import UserError
 from fscil.margins import new_at_base_accuracy
@@ -78,6 +78,7 @@ def embedding(config: Config) -> dict[str, Any]:
     """What decides which images the encoder learns from, how, and what is done to its features."""
     settings = {**TRANSFORMED, **config.settings}
     which = {key: settings.get(key) for key in (*PRETRAINED, *TRANSFORMED)}
+    which["training"] = config.method if methods.get(config.method).own_training else "shared"
     return {**which, **config.options, "validation": config.run.get("validation")}
 
 

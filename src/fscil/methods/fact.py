@@ -53,6 +53,7 @@ class Fact(Method):
     """Base training that leaves room for classes to come."""
 
     Settings: ClassVar[type] = FactSettings
+    own_training: ClassVar[bool] = True
     settings: FactSettings
     to_come: int = 0  # classes of the few-shot sessions; 0: unknown
 

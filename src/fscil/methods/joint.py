@@ -41,6 +41,7 @@ class Joint(Method):
     """Trained afresh on all images so far: the upper bound."""
 
     Settings: ClassVar[type] = JointSettings
+    own_training: ClassVar[bool] = True
     fixed_encoder: ClassVar[bool] = False
     settings: JointSettings
     classes: int = 0  # of the whole stream, whose last session is trained; 0: any session may be the last

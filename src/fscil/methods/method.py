@@ -35,6 +35,7 @@ class Method(ABC):
 
     Settings: ClassVar[type]
     fixed_encoder: ClassVar[bool] = True  # embeddings stay valid over all few-shot sessions
+    own_training: ClassVar[bool] = False  # its encoders come from another training than the one that methods share
     model: Model
 
     def __init__(self, settings: Any, context: Context) -> None:
