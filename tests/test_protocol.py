@@ -12,6 +12,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from fscil import methods
 from fscil.answers import Answers
 from fscil.benchmark import Benchmark
+from fscil.calibrators import changed_by_order
 from fscil.engine import Engine
 from fscil.methods import Context, Method
 from fscil.protocol import run_protocol, run_sessions
@@ -23,11 +24,11 @@ def is_first(module: nn.Module) -> bool:
     return isinstance(module, nn.Conv2d) and module.in_channels == 3
 
 
-def learned(name: str, benchmark: Benchmark) -> Method:
+def learned(name: str, benchmark: Benchmark, **settings: Any) -> Method:
     cls = methods.get(name)
     values: dict[str, Any] = {
         "epochs": 1, "lr": 0.02, "batch": 16, "augmentation": "basic", "fake_way": 1, "fake_shot": 2, "fake_queries": 1,
-        "meta_steps": 2, "session_epochs": 2,
+        "meta_steps": 2, "session_epochs": 2, **settings,
     }  # fmt: skip
     engine = Engine(console=Console(quiet=True))
     method = cls(make(cls.Settings, values), Context(engine, benchmark.mean, benchmark.std))
@@ -113,6 +114,21 @@ def test_all_draws_start_from_the_same_base_model(tiny_benchmark: Callable[..., 
     assert expected.keys() == after.keys()
     assert all(torch.equal(expected[key], after[key]) for key in expected)
     assert method.engine.scope == ""
+
+
+@pytest.mark.parametrize("calibrator", ["transformer", "deep-sets", "bi-lstm"])
+def test_a_result_says_how_much_the_order_of_classes_matters(
+    tiny_benchmark: Callable[..., Benchmark], calibrator: str
+) -> None:
+    benchmark = tiny_benchmark()
+    method = learned("limit", benchmark, calibrator=calibrator)
+    run_protocol(method, benchmark, 0, nothing)
+    if calibrator != "bi-lstm":
+        assert method.notes == []
+        return
+    model, queries = method.model, method.embed(benchmark.test_images)
+    share = changed_by_order(model.calibrator, model.rows, queries)
+    assert method.notes == [f"bi-lstm reads classes in their order: another one changes {100 * share:.1f} % of answers"]
 
 
 def test_trials_draw_other_shots(tiny_benchmark: Callable[..., Benchmark]) -> None:

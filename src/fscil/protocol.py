@@ -9,16 +9,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fscil import distributed
 from fscil.answers import Answers
 from fscil.benchmark import Benchmark
+from fscil.calibrators import changed_by_order
 from fscil.errors import UserError
-from fscil.images import subset
+from fscil.images import pixels, subset
 from fscil.methods import Method
 from fscil.model import Model, ModelSpec
 
 OnSession = Callable[[int, Tensor], None]  # called after every session with its number and its predictions [images]
 BASE, SESSIONS = "base", "sessions"  # checkpoints: after the base session, and after the last one learned
 ANSWERS = "answers."
+ASKED = 1000  # test images whose answers are compared over orders of the classes
 
 
 def run_protocol(method: Method, benchmark: Benchmark, trials: int, on_session: OnSession) -> dict[int, Answers]:
@@ -49,7 +52,17 @@ def run_protocol(method: Method, benchmark: Benchmark, trials: int, on_session: 
 
         found[trial] = run_sessions(method, drawn, after_session, embeddings, first, answers)
     engine.scope = ""
+    if not method.model.calibrator.permutation_equivariant:
+        method.notes.append(order_dependence(method, benchmark))
     return found
+
+
+def order_dependence(method: Method, benchmark: Benchmark) -> str:
+    """For readers of the result: what another order of the classes would have changed."""
+    some = torch.linspace(0, len(benchmark.test_labels) - 1, min(ASKED, len(benchmark.test_labels))).long()
+    queries, model = method.embed(pixels(benchmark.test_images, some)), method.model
+    share = distributed.broadcast(lambda: changed_by_order(model.calibrator, model.rows, queries))
+    return f"{model.calibrator_name} reads classes in their order: another one changes {100 * share:.1f} % of answers"
 
 
 def run_sessions(

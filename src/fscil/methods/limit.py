@@ -14,10 +14,8 @@ import torch
 
 from fscil import calibrators, distributed
 from fscil.benchmark import Session
-from fscil.calibrators import changed_by_order
 from fscil.engine import seed_for
 from fscil.errors import UserError
-from fscil.images import pixels
 from fscil.methods.base_batches import check_batches, plain_tasks, replaced_tasks
 from fscil.methods.calibration_check import choose_calibrator
 from fscil.methods.fake_tasks import check_sampled, sampled_tasks
@@ -26,7 +24,6 @@ from fscil.methods.pretrain import pretrain
 from fscil.settings import setting
 
 UNTRAINED = ("cosine", "paired")  # calibrators without parameters: no meta-training
-ASKED = 1000  # base images whose answers are compared over orders of the classes
 
 
 @dataclass(frozen=True)
@@ -168,16 +165,3 @@ class Limit(MetaTrained):
             return
         kinds = {"fake": sampled_tasks, "pseudo": sampled_tasks, "replaced": replaced_tasks, "plain": plain_tasks}
         self.meta_train(session, kinds[settings.tasks](self, session))
-        if not model.calibrator.permutation_equivariant:
-            self.notes.append(self.order_dependence(session, name))
-
-    def order_dependence(self, session: Session, name: str) -> str:
-        """For readers of the result: what another order of the base classes would have changed.
-
-        Measured on images that were learned, before there are new classes; afterwards it may well be more.
-        """
-        some = torch.linspace(0, len(session.labels) - 1, min(ASKED, len(session.labels))).long()
-        queries = self.embed(pixels(session.images, some))
-        share = distributed.broadcast(lambda: changed_by_order(self.model.calibrator, self.model.rows, queries))
-        changed = f"among base classes alone, another one changes {100 * share:.1f} % of answers to their own images"
-        return f"{name} depends on the order of classes: {changed}; with new classes it may be more"
