@@ -184,7 +184,7 @@ def test_compare_prints_the_paired_difference(fscil: Fscil, tiny_dataset: str, t
     )
     found = fscil(*arguments)
     assert found.code == 0
-    assert "limit - decoupled-cosine, from the same embedding (2 seeds, paired error)\n  margin 0: last" in found.out
+    assert "limit - decoupled-cosine, from the same embedding (2 seeds, paired error and t-test)\n  margin 0: last" in found.out
     assert (tmp_path / "c" / "curve.png").is_file()
     printed = json.loads(fscil(*arguments, "--json").out)
     assert [(result["preset"], result["seed"]) for result in printed] == [
@@ -204,8 +204,8 @@ def test_compare_takes_other_seeds(fscil: Fscil, tiny_dataset: str) -> None:
 def test_reproduce_lists_what_there_is(fscil: Fscil) -> None:
     found = fscil("reproduce")
     assert found.code == 0
-    assert found.out.startswith("ablation")
-    assert found.out.count("\n") == 1
+    listed = [line.split()[0] for line in found.out.splitlines()]
+    assert listed == ["ablation", "task-sampling", "augmentation", "set-functions"]
 
 
 @pytest.mark.parametrize(

@@ -19,10 +19,10 @@ def values_of(key: str, field: Any, hint: Any) -> st.SearchStrategy[str]:
     """Any value that the setting takes, as it might be typed."""
     least, most = field.metadata.get("least"), field.metadata.get("most")
     by_name = {"recipe": recipes.names, "encoder": encoders.names, "calibrator": calibrators.names}
-    if key in by_name:
-        return st.sampled_from(by_name[key]())
     if choices := field.metadata.get("choices"):
         return st.sampled_from(choices)
+    if key in by_name:
+        return st.sampled_from(by_name[key]())
     if hint is bool:
         return st.sampled_from(["true", "off", "1"])
     if hint is int:

@@ -218,9 +218,7 @@ def test_a_built_calibrator_is_that_of_its_class() -> None:
 
 
 def test_unknown_calibrator_names_the_nearest() -> None:
-    with pytest.raises(
-        UserError, match=r"unknown calibrator 'transformr': did you mean 'transformer'\? known are bi-lstm"
-    ):
+    with pytest.raises(UserError, match=r"unknown calibrator 'transformr': did you mean 'transformer'\?"):
         calibrators.build("transformr", DIM)
 
 
