@@ -184,7 +184,7 @@ def test_compare_prints_the_paired_difference(fscil: Fscil, tiny_dataset: str, t
     )
     found = fscil(*arguments)
     assert found.code == 0
-    said = "limit - decoupled-cosine, from the same embedding (2 seeds, paired error and t-test)\n  margin 0: last session "
+    said = "limit - decoupled-cosine, from the same embedding (2 seeds, paired error and t-test)\n  margin 0: last"
     assert said in found.out
     assert (tmp_path / "c" / "curve.png").is_file()
     printed = json.loads(fscil(*arguments, "--json").out)
