@@ -11,7 +11,8 @@ import pytest
 import typer.main
 
 from fscil.cli import app
-from fscil.config import overrides_of, resolve, toml_value
+from fscil.comparison import rows_of
+from fscil.config import resolve, toml_value
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "results/README.md")]
@@ -39,12 +40,12 @@ def test_commands_of_the_documents_parse(command: str) -> None:
             with verb.make_context(name, list(rest)) as inner:
                 name, verb, rest = verb.resolve_command(inner, rest)
         given = verb.make_context(name, list(rest)).params
-    overrides = given.get("overrides") or []
-    methods = [given.get("method")] if name == "run" else (given.get("methods") or "").split(",")
-    for method in methods:
-        if method and given.get("benchmark"):
-            own = overrides if name == "run" else overrides_of(method, given["benchmark"], overrides)
-            resolve(method, given["benchmark"], own)
+    overrides, benchmark = given.get("overrides") or [], given.get("benchmark")
+    if name == "run" and benchmark:
+        resolve(given["method"], benchmark, overrides)
+    if name == "compare":
+        for row in rows_of(benchmark, given["methods"].split(","), overrides):
+            resolve(row.preset, benchmark, row.settings)
 
 
 def test_table_of_departures_is_what_the_presets_say() -> None:
