@@ -117,6 +117,8 @@ def test_rows_have_settings_of_their_own_and_can_be_left_out() -> None:
         rows_of("digits", ["limit", "-limmit"], [])
     with pytest.raises(UserError, match="no method is left"):
         rows_of("digits", ["limit", "-limit"], [])
+    with pytest.raises(UserError, match="no method is left"):
+        rows_of("digits", ["-limit"], [])
 
 
 def test_of_many_methods_limit_is_paired_with_each() -> None:

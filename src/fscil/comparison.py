@@ -65,7 +65,7 @@ def rows_of(benchmark: str, entries: Sequence[str], overrides: Sequence[str]) ->
     for entry in named:
         if not entry.startswith("-"):
             found |= dict.fromkeys(every_method(benchmark, overrides) if entry == "all" else [entry])
-    for name in left_out:
+    for name in left_out if found else []:
         choose(name, [entry.partition(":")[0] for entry in found], "method to leave out")
     rows = []
     for entry in found:
