@@ -62,6 +62,8 @@ def test_relative_improvement_is_the_papers(make_result: MakeResult) -> None:
     assert lines == {"limit": 0.0, "paper, autoaug": pytest.approx(1.04), "cec": pytest.approx(3.5)}
     published = [line for line in table_lines([limit, replace(cec, augmentation="basic")]) if line.kind == "paper"]
     assert [line.values[-1] for line in published] == [0.0, pytest.approx(1.35)]
+    seeds = [replace(limit, seed=2, pd=21.0), limit, cec]
+    assert [line.deviations[-1] for line in table_lines(seeds)] == [None] * 6
     assert "relative improvement" in printed([limit, cec], width=80)
     assert "relative improvement" not in printed([limit])
     assert "relative improvement" not in printed([cec])

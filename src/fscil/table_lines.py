@@ -69,7 +69,7 @@ def table_lines(results: Sequence[Result]) -> list[Line]:
     lines: list[Line] = []
     for group, label in zip(groups, labels(groups).each, strict=True):
         rows = [line_values(r.accuracy, r.base, r.new, r.harmonic_mean, r.area, names, pd) for r in group]
-        ours = Line("ours", label.text, detail(group), *mean_and_deviation(rows))
+        ours = Line("ours", label.text, detail(group), *of_columns(rows, names))
         lines.append(ours)
         if margin_in_words(group):
             at_zero = [(result.margin_zero, result.area) for result in group]
@@ -79,11 +79,11 @@ def table_lines(results: Sequence[Result]) -> list[Line]:
                 if z
             ]
             if rows:
-                lines.append(Line("margin zero", "margin 0", "", *mean_and_deviation(rows)))
+                lines.append(Line("margin zero", "margin 0", "", *of_columns(rows, names)))
         draws = [trial for result in group for trial in result.trials]
         if len(draws) > 1:
             rows = [line_values(t["accuracy"], None, None, t["harmonic_mean"], t["area"], names, pd) for t in draws]
-            lines.append(Line("draws", f"{len(draws)} draws of shots", "", *mean_and_deviation(rows)))
+            lines.append(Line("draws", f"{len(draws)} draws of shots", "", *of_columns(rows, names)))
         published = published_row(group[0])
         if published:
             p = published
@@ -153,6 +153,12 @@ def costs(results: Sequence[Result]) -> list[tuple[str, list[str]]]:
         cells = [f"{seconds:,.1f}" if seconds < 10 else f"{seconds:,.0f}"]
         found.append((label.text, [*cells, *(f"{count:,}" for count in (kept, training_only, exemplars))]))
     return found
+
+
+def of_columns(rows: Sequence[Sequence[Value]], names: Sequence[str]) -> tuple[list[Value], list[Value]]:
+    """Means and deviations; what is relative to a mean has none of its own."""
+    means, deviations = mean_and_deviation(rows)
+    return means, [None if name == RELATIVE else each for name, each in zip(names, deviations, strict=True)]
 
 
 def mean_and_deviation(rows: Sequence[Sequence[Value]]) -> tuple[list[Value], list[Value]]:

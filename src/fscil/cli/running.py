@@ -141,7 +141,7 @@ def compare(
     \b
     fscil compare glyphs --methods limit,decoupled-cosine --seeds 5
     fscil compare cifar100 --methods limit,limit-paper --seeds 3 --first-seed 6 --out runs/cifar
-    fscil compare cifar100 --methods all,-joint --seeds 1 --out runs/all
+    fscil compare cifar100 recipe=paper --methods all,-joint --seeds 1 --out runs/all
     """  # fmt: skip
     from fscil import runs
     from fscil.comparison import compare as compare_methods

@@ -29,7 +29,7 @@ class ICaRLSettings(ReplaySettings):
     session_lr: float = setting(
         0.01,
         "learning rate in few-shot sessions; TOPIC's 0.1, whose best epoch it finds on test data, forgets all base "
-        "classes by the last epoch, as the inner benchmark of glyphs shows",
+        "classes by the last epoch: seen on test images of digits, then on the inner benchmark of glyphs",
         least=0,
         most=HIGHEST_RATE,
     )
