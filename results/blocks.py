@@ -29,6 +29,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "any-margin": accuracy.any_margin,
     "pairs": accuracy.pairs,
     "ablation": accuracy.ablation,
+    "cub200": elsewhere.cub200,
     "glyphs": partial(elsewhere.on_two_cores, "glyphs"),
     "omniglot": partial(elsewhere.on_two_cores, "omniglot"),
     "inner": elsewhere.inner,

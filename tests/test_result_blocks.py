@@ -22,6 +22,7 @@ ALL = {
     "ablation": [*paper.ablation()],
     "glyphs": [*elsewhere.METHODS],
     "omniglot": [*elsewhere.METHODS],
+    "cub200": elsewhere.METHODS[:2],
     "inner": [f"{name}-{preset}" for name in elsewhere.INNER for preset in ("limit-plus", "decoupled-cosine-plus")],
 }
 Write = Callable[..., None]
@@ -38,7 +39,8 @@ def write(make_result: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, t
         preset = re.sub(r"^.*(limit|decoupled)", r"\1", path.name).removesuffix("-paper")
         benchmark = {"inner": "glyphs-validation", "ablation": "cifar100"}.get(path.parent.name, path.parent.name)
         for seed in (1, 2, 3):
-            result = make_result((60, *[5] * 8), seed, margin, preset=preset, benchmark=benchmark)
+            ways = (100, *[10] * 10) if benchmark == "cub200" else (60, *[5] * 8)
+            result = make_result(ways, seed, margin, preset=preset, benchmark=benchmark)
             found = {key: value(seed) if callable(value) else value for key, value in fields.items()}
             write_result(replace(result, **found), path.with_name(f"{path.name}-seed{seed}.json"))
         summaries.read.cache_clear()
