@@ -17,6 +17,8 @@ from fscil.errors import UserError
 from fscil.pairing import difference_with_p, different_embedding, unlike_encoders
 from fscil.results import Result
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 Compare = Callable[..., Comparison]
 
 
