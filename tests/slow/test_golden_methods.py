@@ -2,8 +2,14 @@
 
 Measured on a CPU with Python 3.11 and torch 2.15, by scripts that ran what `fscil run METHOD digits --seed N` runs, for
 seeds 1 to 5 on encoders cached before these methods were added: the mean, and three standard deviations, but at least
-1.0, as tolerance. `rebalancing` and `topic` differ so much between seeds that only a collapse fails. A name may be
-followed by settings, which keep methods with a training of their own short. The test runs the first seed.
+1.0, as tolerance. A name may be followed by settings, which keep methods with a training of their own short. The test
+runs the first seed.
+
+`rebalancing` and `topic` differ by 15 points between seeds: they keep 7 images of a base class and learn with a rate of
+0.1, so which images and which encoder matters. A seed repeats, though, so theirs and those of the presets below them are
+numbers of seed 1. On one encoder, two threads or a rate of 0.1001 change 56.48 to 55.65 and 54.98 (`rebalancing`), and
+32.56 to 32.39 (`topic`); the tolerance leaves room for encoders of other machines. Without the less-forget loss
+(less_forget=0) `rebalancing` has 14.95, without the anchor loss (anchor=0) `topic` has 9.63.
 """
 
 from __future__ import annotations
@@ -28,8 +34,10 @@ GOLDEN: dict[str, tuple[float, float]] = {
     "teen": (63.62, 6.3),
     "icarl": (45.61, 9.48),
     "eeil": (45.65, 8.83),
-    "rebalancing": (54.42, 46.35),
-    "topic": (45.12, 40.36),
+    "rebalancing": (56.48, 10.0),
+    "topic": (32.56, 10.0),
+    "rebalancing-original": (75.75, 10.0),
+    "eeil-original": (51.33, 10.0),
 }
 
 
