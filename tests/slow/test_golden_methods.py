@@ -5,11 +5,12 @@ seeds 1 to 5 on encoders cached before these methods were added: the mean, and t
 1.0, as tolerance. A name may be followed by settings, which keep methods with a training of their own short. The test
 runs the first seed.
 
-`rebalancing` and `topic` differ by 15 points between seeds: they keep 7 images of a base class and learn with a rate of
-0.1, so which images and which encoder matters. A seed repeats, though, so theirs and those of the presets below them are
-numbers of seed 1. On one encoder, two threads or a rate of 0.1001 change 56.48 to 55.65 and 54.98 (`rebalancing`), and
-32.56 to 32.39 (`topic`); the tolerance leaves room for encoders of other machines. Without the less-forget loss
-(less_forget=0) `rebalancing` has 14.95, without the anchor loss (anchor=0) `topic` has 9.63.
+`rebalancing` and `topic` differ by 15 points between seeds, and it is the encoder that decides: with a rate of 0.05001
+instead of 0.05 in pre-training, `topic` has 21.10 instead of 32.56 and forgets all base classes. On one encoder, noise
+counts for little (two threads: 55.65 instead of 56.48 with `rebalancing`). So theirs and those of the presets below them
+are numbers of seed 1 (1 thread), `topic` with a rate at which it does not collapse, and tolerances have room for the
+other encoder, which gave 61.46, 43.02, 75.91 and 53.65. Without the less-forget loss (less_forget=0) `rebalancing` has
+14.95, without the anchor loss (anchor=0) `topic` has 11.96.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ GOLDEN: dict[str, tuple[float, float]] = {
     "icarl": (45.61, 9.48),
     "eeil": (45.65, 8.83),
     "rebalancing": (56.48, 10.0),
-    "topic": (32.56, 10.0),
-    "rebalancing-original": (75.75, 10.0),
-    "eeil-original": (51.33, 10.0),
+    "topic session_lr=0.01": (38.21, 10.0),
+    "rebalancing-original": (75.75, 6.0),
+    "eeil-original": (51.33, 6.0),
 }
 
 
