@@ -7,7 +7,7 @@ runs the first seed.
 
 `rebalancing` and `topic` differ by 15 points between seeds, and it is the encoder that decides: with a rate of 0.05001
 instead of 0.05 in pre-training, `topic` has 21.10 instead of 32.56 and forgets all base classes. On one encoder, noise
-counts for little (two threads: 55.65 instead of 56.48 with `rebalancing`). So theirs and those of the presets below them
+counts for little (two threads: 55.65 instead of 56.48 with `rebalancing`). So theirs and those of the presets below
 are numbers of seed 1 (1 thread), `topic` with a rate at which it does not collapse, and tolerances have room for the
 other encoder, which gave 61.46, 43.02, 75.91 and 53.65. Without the less-forget loss (less_forget=0) `rebalancing` has
 14.95, without the anchor loss (anchor=0) `topic` has 11.96.
