@@ -19,9 +19,9 @@ from fscil.benchmark import Benchmark, split
 from fscil.config import config_hash
 from fscil.datasets import Dataset
 from fscil.results import Result
-from run_helpers import power_cut, start
+from run_helpers import power_cut, start, undrawn
 
-__all__ = ["power_cut", "start"]  # fixtures, too
+__all__ = ["power_cut", "start", "undrawn"]  # fixtures, too
 
 
 @pytest.fixture(autouse=True, scope="session")

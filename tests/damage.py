@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
-from functools import lru_cache
-from importlib.metadata import entry_points
+from collections.abc import Callable
 from typing import Any
 
-import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from fscil import calibrators, datasets, encoders, methods
 from fscil.errors import UserError
 
 SCALARS = st.one_of(
@@ -29,15 +25,6 @@ JSON = st.recursive(
 QUICK = settings(
     deadline=None, derandomize=True, max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-
-
-@pytest.fixture(autouse=True, scope="module")
-def installed_packages_read_once() -> Iterator[None]:
-    """Looking for methods and datasets of other packages takes most of the time of reading a configuration."""
-    with pytest.MonkeyPatch.context() as patch:
-        for room in (methods, datasets, encoders, calibrators):
-            patch.setattr(room, "entry_points", lru_cache(entry_points))
-        yield
 
 
 def refused(act: Callable[[], object]) -> bool:

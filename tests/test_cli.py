@@ -186,7 +186,14 @@ def test_compare_prints_the_paired_difference(fscil: Fscil, tiny_dataset: str, t
     assert found.code == 0
     said = "limit - decoupled-cosine, from the same embedding (2 seeds, paired error and t-test)\n  margin 0: last"
     assert said in found.out
+    assert "encoders differ" not in found.out
     assert (tmp_path / "c" / "curve.png").is_file()
+    unlike = fscil(
+        "compare", *arguments[1:6], "--methods", "limit,decoupled-cosine:batch=7", "--seeds", "1", "--out", "c"
+    )
+    assert unlike.out.startswith(
+        "encoders differ: limit: recipe=none batch=16; decoupled-cosine batch=7: recipe=none batch=7\n"
+    )
     printed = json.loads(fscil(*arguments, "--json").out)
     assert [(result["preset"], result["seed"]) for result in printed] == [
         ("limit", 1), ("limit", 2), ("decoupled-cosine", 1), ("decoupled-cosine", 2),

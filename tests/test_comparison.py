@@ -12,9 +12,12 @@ from scipy.stats import ttest_rel
 
 from fscil import methods, paper, runs
 from fscil.comparison import Comparison, compare, every_method, notes, pairs, rows_of
+from fscil.config import Config, resolve
 from fscil.errors import UserError
-from fscil.pairing import difference_with_p
+from fscil.pairing import difference_with_p, different_embedding, unlike_encoders
 from fscil.results import Result
+
+pytestmark = pytest.mark.usefixtures("undrawn")
 
 Compare = Callable[..., Comparison]
 
@@ -119,6 +122,44 @@ def test_rows_have_settings_of_their_own_and_can_be_left_out() -> None:
         rows_of("digits", ["limit", "-limit"], [])
     with pytest.raises(UserError, match="no method is left"):
         rows_of("digits", ["-limit"], [])
+
+
+def configs_of(benchmark: str, entries: str, *overrides: str) -> dict[str, Config]:
+    rows = rows_of(benchmark, entries.split(","), overrides)
+    return {row.name: resolve(row.preset, benchmark, row.settings) for row in rows}
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "overrides"),
+    [("cifar100", ()), ("cifar100", ("epochs=3",)), ("cifar100", ("recipe=cec",)), ("cub200", ()), ("glyphs", ())],
+)
+def test_all_methods_start_from_the_encoder_of_limit(benchmark: str, overrides: tuple[str, ...]) -> None:
+    configs = configs_of(benchmark, "all", *overrides)
+    own = {name for name in configs if methods.get(configs[name].method).own_training}
+    assert own == {"fact", "joint"}
+    for name in configs.keys() - own:
+        like = configs["limit"] if "=" not in name else configs[f"limit {name.partition(' ')[2]}"]
+        assert not different_embedding(configs[name], like)
+    assert {config.settings["recipe"] for config in configs.values()} == {configs["limit"].settings["recipe"]}
+
+
+def test_a_line_says_which_methods_have_which_encoder() -> None:
+    def line(entries: str, *overrides: str) -> list[str]:
+        return unlike_encoders(configs_of("cifar100", entries, *overrides))
+
+    assert line("limit,finetune") == [
+        "encoders differ: limit: recipe=paper batch=128 lr=0.1; finetune: recipe=large-batch batch=256 lr=0.2"
+    ]
+    assert line("limit,finetune,cec,fact") == [
+        "encoders differ: finetune: recipe=large-batch batch=256 lr=0.2; fact: its own training; "
+        "the others: recipe=paper batch=128 lr=0.1"
+    ]
+    assert line("all") == [
+        "encoders differ: cec augmentation=basic, limit augmentation=basic: recipe=paper augmentation=basic; "
+        "fact, joint: its own training; the others: recipe=paper augmentation=autoaug"
+    ]
+    assert line("limit,finetune", "recipe=paper") == []
+    assert line("all,-fact,-joint", "augmentation=basic") == []
 
 
 def test_of_many_methods_limit_is_paired_with_each() -> None:

@@ -13,13 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from damage import JSON, QUICK, damaged, installed_packages_read_once, refused
+from damage import JSON, QUICK, damaged, refused
 from fscil.config import read_config, resolve, to_toml, toml_value
 from fscil.engine.metrics_log import MetricsLog
 from fscil.errors import UserError
 from fscil.results import read_result
-
-__all__ = ["installed_packages_read_once"]  # a fixture
 
 
 @given(st.binary(max_size=50))

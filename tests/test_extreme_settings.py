@@ -11,14 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from damage import installed_packages_read_once, refused
+from damage import refused
 from fscil import datasets, methods
 from fscil.config import LAST_SEED, read_config, resolve, to_toml
 from fscil.config_layers import known_settings
 from fscil.errors import UserError
 from fscil.naming import LONGEST, quotable
 
-__all__ = ["installed_packages_read_once"]  # a fixture
 PAIRS = [("limit", "folder"), ("finetune", "glyphs"), ("decoupled-cosine", "digits")]
 EXTREMES = [
     "1e308", "-1e308", "1e999", "-1e999", "inf", "nan", "9" * 5000, "-" + "9" * 5000, "0." + "1" * 5000, "1e-320",

@@ -15,6 +15,8 @@ from fscil.errors import UserError
 from fscil.grid import Row
 from fscil.results import Result
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 ROWS = [Row("plain", "decoupled-cosine"), Row("power=0.5", "decoupled-cosine", ("power=0.5",))]
 
 

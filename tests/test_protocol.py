@@ -28,7 +28,7 @@ def learned(name: str, benchmark: Benchmark, **settings: Any) -> Method:
     cls = methods.get(name)
     values: dict[str, Any] = {
         "epochs": 1, "lr": 0.02, "batch": 16, "augmentation": "basic", "fake_way": 1, "fake_shot": 2, "fake_queries": 1,
-        "meta_steps": 2, "session_epochs": 2, **settings,
+        "meta_steps": 2, "session_epochs": 2, "gas_steps": 50, **settings,
     }  # fmt: skip
     engine = Engine(console=Console(quiet=True))
     method = cls(make(cls.Settings, values), Context(engine, benchmark.mean, benchmark.std))

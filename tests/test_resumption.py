@@ -13,6 +13,8 @@ from fscil.errors import UserError
 from fscil.results import read_result
 from run_helpers import QUIET, PowerCut, PowerCutError, Start, lines, where
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 
 def test_left_over_checkpoints_are_not_taken_for_those_of_a_new_run(
     start: Start, tmp_path: Path, power_cut: PowerCut

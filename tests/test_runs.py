@@ -26,7 +26,7 @@ from run_helpers import QUIET, Start, lines, where
 
 @pytest.mark.parametrize("name", methods.names())
 def test_a_run_folder_holds_all_of_it(start: Start, tmp_path: Path, name: str) -> None:
-    result = start(name)
+    result = start(name, drawn=True)
     folder = tmp_path / "run"
     found = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
     assert found >= {

@@ -14,7 +14,7 @@ from fscil.config import check_overrides, overrides_of, resolve, split_override
 from fscil.errors import UserError
 from fscil.files import check_replaceable
 from fscil.naming import choose
-from fscil.pairing import paired_lines, same_embedding
+from fscil.pairing import paired_lines, same_embedding, unlike_encoders
 from fscil.report.curve import write_curve
 from fscil.report.html import write_report
 from fscil.results import Result
@@ -26,7 +26,8 @@ MOST_PAIRED = 4  # methods
 @dataclass(frozen=True)
 class Comparison:
     results: list[Result]
-    lines: list[str]  # printed under the table
+    above: list[str]  # printed above the table
+    lines: list[str]  # printed under it
 
 
 def compare(
@@ -39,8 +40,8 @@ def compare(
 ) -> Comparison:
     """Run every method with every seed; finished runs in the folder are read, interrupted ones resumed.
 
-    A method may have settings of its own, as in limit:augmentation=basic; `all` stands for every method, and -NAME
-    leaves one out.
+    A method may have settings of its own, as in limit:augmentation=basic; `all` stands for every method, pre-trained as
+    `limit` is, and -NAME leaves one out.
     """
     rows = rows_of(benchmark, presets, overrides)
     jobs = grid.build_jobs(benchmark, rows, seeds, prefix=benchmark)
@@ -54,24 +55,27 @@ def compare(
     configs = {job.row: job.config for job in jobs}
     differences = [line for a, b in pairs(list(groups)) for line in paired_lines(groups, configs, a, b)]
     behind = [*sources(jobs, folder), *places(folder, folder / jobs[0].folder)]
-    return Comparison(results, [*differences, *notes(results), *behind])
+    return Comparison(results, unlike_encoders(configs), [*differences, *notes(results), *behind])
 
 
 def rows_of(benchmark: str, entries: Sequence[str], overrides: Sequence[str]) -> list[grid.Row]:
     """One row for each of the entries NAME, NAME:KEY=VALUE and `all`, without those that -NAME takes away."""
     named = list(dict.fromkeys(entry.strip() for entry in entries))
     left_out = [entry.removeprefix("-") for entry in named if entry.startswith("-")]
+    in_all = every_method(benchmark, overrides) if "all" in named else []
+    recipe = recipe_of_limit(benchmark, overrides) if in_all else []
     found: dict[str, None] = {}
     for entry in named:
         if not entry.startswith("-"):
-            found |= dict.fromkeys(every_method(benchmark, overrides) if entry == "all" else [entry])
+            found |= dict.fromkeys(in_all if entry == "all" else [entry])
     for name in left_out if found else []:
         choose(name, [entry.partition(":")[0] for entry in found], "method to leave out")
     rows = []
     for entry in found:
         preset, *own = entry.split(":")
         if preset not in left_out:
-            settings = (*overrides_of(preset, benchmark, overrides), *own)
+            given = [*recipe, *overrides] if entry in in_all else overrides
+            settings = (*overrides_of(preset, benchmark, given), *own)
             rows.append(grid.Row(entry.replace(":", " "), preset, settings))
     if not rows:
         raise UserError("no method is left to compare; name at least one")
@@ -91,6 +95,13 @@ def every_method(benchmark: str, overrides: Sequence[str]) -> list[str]:
             own = resolve(name, benchmark).settings["augmentation"]
             entries += [f"{name}:augmentation={other}" for other in sorted(rows - {own})]
     return entries
+
+
+def recipe_of_limit(benchmark: str, overrides: Sequence[str]) -> list[str]:
+    """What `all` adds to every method, so that all start from one encoder; nothing if a recipe was typed."""
+    if any(split_override(override)[0] == "recipe" for override in overrides):
+        return []
+    return [f"recipe={resolve(LIMIT, benchmark, overrides_of(LIMIT, benchmark, overrides)).settings['recipe']}"]
 
 
 def pairs(rows: Sequence[str]) -> list[tuple[str, str]]:

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import unicodedata
 from collections.abc import Iterable
 from difflib import get_close_matches
+from importlib import metadata
 
 from fscil.errors import UserError
 
 FEW = 8  # this many names still fit on a readable line
 LONGEST = 80  # characters of a value that a message quotes
+
+
+@functools.cache
+def entry_points(group: str) -> metadata.EntryPoints:
+    """What installed packages register; looking through all of them takes milliseconds, so it is done once."""
+    return metadata.entry_points(group=group)
 
 
 def quotable(value: object) -> str:

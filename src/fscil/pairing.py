@@ -62,6 +62,27 @@ def different_embedding(a: Config, b: Config) -> list[str]:
     return [key for key in {**mine, **others} if mine.get(key) != others.get(key)]
 
 
+def unlike_encoders(configs: Mapping[str, Config]) -> list[str]:
+    """A line that says which rows have which pre-training, if it is not the same in all of them."""
+    shared = {row: config.settings for row, config in configs.items() if pretrains_as_others(config)}
+    values = [{toml_value(settings[key]) for settings in shared.values()} for key in PRETRAINED]
+    differing = ["recipe", *(key for key, its in zip(PRETRAINED, values, strict=True) if len(its) > 1)]
+    groups: dict[str, list[str]] = {}
+    for row in configs:
+        told = " ".join(f"{key}={shared[row][key]}" for key in differing) if row in shared else "its own training"
+        groups.setdefault(told, []).append(row)
+    if len(groups) < 2:
+        return []
+    *few, (most, rest) = sorted(groups.items(), key=lambda group: len(group[1]))
+    parts = [f"{', '.join(rows)}: {told}" for told, rows in few]
+    parts.append(f"{'the others' if len(rest) > 1 else rest[0]}: {most}")
+    return [f"encoders differ: {'; '.join(parts)}"]
+
+
+def pretrains_as_others(config: Config) -> bool:
+    return "recipe" in config.settings and not methods.get(config.method).own_training
+
+
 def same_embedding(a: Result, b: Result) -> bool:
     """The same for results; a preset that has changed since, or is not installed, leaves it unknown: not paired."""
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import types
 import typing
@@ -99,6 +100,7 @@ def _to_float(value: Any) -> float:
     return number
 
 
+@functools.cache
 def fields_of(cls: type) -> dict[str, tuple[dataclasses.Field[Any], Any]]:
     """name -> (field, its type) of a settings class."""
     hints = typing.get_type_hints(cls)

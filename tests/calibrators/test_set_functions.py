@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fscil import calibrators
 from fscil.calibrators import BiLSTM, Calibrator, DeepSets, Graph, changed_by_order
+from fscil.errors import UserError
 from tensor_sizes import TensorSizes
 
 Array = NDArray[np.float64]
@@ -119,6 +120,39 @@ def test_logits_are_those_of_plain_loops(
         *calibrated, asked = reference(weights, rows.numpy(), query)
         expected = [score(row, asked, module) for row in calibrated]
         assert np.allclose(found[i].detach().numpy(), expected, atol=1e-9)
+
+
+COMMON = {"dropout": 0.0, "cosine": True, "scale": 16.0, "memory": 32.0}
+ATTENTION = {"W_Q.weight": (5, 6), "W_K.weight": (5, 6), "W_V.weight": (5, 6), "W_FC.weight": (6, 5), "W_FC.bias": (6,)}
+LSTM = {"weight_ih_l0": (24, 6), "weight_hh_l0": (24, 6), "bias_ih_l0": (24,), "bias_hh_l0": (24,)}
+SAVED: dict[str, tuple[dict[str, Any], dict[str, tuple[int, ...]]]] = {
+    "bi-lstm": (COMMON, {f"{which}.{name}": shape for which in "fb" for name, shape in LSTM.items()}),
+    "deep-sets": (
+        {"hidden": 5, **COMMON},
+        {
+            "h.0.weight": (5, 6), "h.0.bias": (5,), "h.2.weight": (6, 5), "h.2.bias": (6,), "g_own.weight": (5, 6),
+            "g_own.bias": (5,), "g_others.weight": (5, 6), "g_out.weight": (6, 5), "g_out.bias": (6,),
+        },
+    ),
+    "graph": ({"hidden": 5, **COMMON}, ATTENTION),
+    "transformer": ({"hidden": 5, **COMMON, "slots": 7}, {"placeholders": (7, 6), **ATTENTION}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SAVED)
+def test_models_that_were_saved_with_earlier_versions_still_load(name: str) -> None:
+    """Names, shapes and order of the parameters: checkpoints hold momenta in that order."""
+    options, shapes = SAVED[name]
+    module = calibrators.build(name, DIM, **options)
+    assert module.options.items() >= options.items()
+    found = [(each, tuple(parameter.shape)) for each, parameter in module.named_parameters()]
+    assert found == [*shapes.items(), ("layer_norm.weight", (6,)), ("layer_norm.bias", (6,))]
+    assert list(module.state_dict()) == [each for each, _ in found]
+
+
+def test_states_of_a_bi_lstm_have_the_size_of_embeddings() -> None:
+    with pytest.raises(UserError, match="have the size of embeddings, 6; leave out hidden=5"):
+        calibrators.build("bi-lstm", DIM, hidden=5)
 
 
 @pytest.mark.parametrize("cls", [DeepSets, BiLSTM, Graph])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from importlib.metadata import entry_points
 from typing import Any
 
 from fscil.calibrators.bi_lstm import BiLSTM
@@ -18,7 +17,7 @@ from fscil.calibrators.paired import Paired
 from fscil.calibrators.transformer import Transformer
 from fscil.calibrators.virtual import Virtual
 from fscil.errors import UserError
-from fscil.naming import choose
+from fscil.naming import choose, entry_points
 
 BUILT_IN: dict[str, Callable[..., Calibrator]] = {
     "bi-lstm": BiLSTM,
@@ -47,7 +46,7 @@ def build(name: str, dim: int, **options: Any) -> Calibrator:
     if name in BUILT_IN:
         cls = BUILT_IN[name]
     else:
-        (point,) = entry_points(group="fscil.calibrators", name=name)
+        (point,) = (each for each in entry_points(group="fscil.calibrators") if each.name == name)
         cls = point.load()
     try:
         inspect.signature(cls).bind(dim, **options)

@@ -2,73 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fscil.calibrators.attention import at_once
-from fscil.calibrators.calibrator import Calibrator, compare
+from fscil.calibrators.calibrator import compare
+from fscil.calibrators.set_function import SetFunction
 
 CLASSES = 256  # at once; with fewer, launching an operation takes longer than running it
 MATRICES = 4  # of [queries, classes, d] that are alive at once
 
 
-class DeepSets(Calibrator):
+class DeepSets(SetFunction):
     """x~ = tau(x + g([x, mean of h(x') over all other x'])), for every x among the classifier rows and the query.
 
-    h and g have one hidden layer; tau is dropout (on g) and layer normalisation, as in the transformer. FEAT sums where
-    this takes the mean, since here the number of classes grows. The function is permutation-equivariant in the rows.
-
-    Args:
-        dim: d, the size of an embedding
-        hidden: size of the hidden layers; d by default
-        dropout: on g, while training
-        cosine: logits are scale * cos(row~, query~), else scale * <row~, query~>
-        scale: multiplies the logits
-        memory: MiB for intermediate results of predictions; does not affect the results
+    h and g have one hidden layer. FEAT sums where this takes the mean, since here the number of classes grows. The
+    function is permutation-equivariant in the rows.
     """
 
     permutation_equivariant = True
 
-    def __init__(
-        self,
-        dim: int,
-        hidden: int | None = None,
-        *,
-        dropout: float = 0.5,
-        cosine: bool = False,
-        scale: float = 1.0,
-        memory: float = 32.0,
-    ) -> None:
-        super().__init__()
-        hidden = hidden or dim
+    def add_layers(self, dim: int, hidden: int) -> None:
         self.h = nn.Sequential(nn.Linear(dim, hidden), nn.ReLU(), nn.Linear(hidden, dim))
         # g([x, m]) = g_out relu(g_own x + g_others m)
         self.g_own, self.g_others = nn.Linear(dim, hidden), nn.Linear(dim, hidden, bias=False)
         self.g_out = nn.Linear(hidden, dim)
-        self.layer_norm = nn.LayerNorm(dim)
-        self.dropout = nn.Dropout(dropout)
-        self.cosine, self.scale, self.memory = cosine, scale, memory
-
-    @property
-    def options(self) -> dict[str, Any]:
-        return {
-            "hidden": self.g_own.out_features,
-            "dropout": self.dropout.p,
-            "cosine": self.cosine,
-            "scale": self.scale,
-            "memory": self.memory,
-        }
-
-    def forward(self, rows: Tensor, queries: Tensor) -> Tensor:
-        """rows [C, d], queries [Q, d] -> logits [Q, C]"""
-        return self._logits(rows, queries, self.dropout)
-
-    @torch.no_grad()
-    def predict(self, rows: Tensor, queries: Tensor) -> Tensor:
-        return self._logits(rows, queries, nn.Identity())
 
     def _logits(self, rows: Tensor, queries: Tensor, drop: nn.Module) -> Tensor:
         """Some classes and queries at a time."""
@@ -80,10 +39,11 @@ class DeepSets(Calibrator):
         # g's first layer is linear, so it sees a row's C others, the query among them, in two parts
         of_rows = self.g_own(rows) + self.g_others(total - h_rows) / C  # [C, hidden]
         of_queries = self.g_others(self.h(queries)) / C  # [Q, hidden]
-        calibrated = self._tau(queries, self.g_own(queries) + self.g_others(total / C), drop)  # [Q, d]
+        calibrated = self._calibrate(queries, self.g_own(queries) + self.g_others(total / C), drop)  # [Q, d]
 
         def some(rows: Tensor, of_rows: Tensor, of_queries: Tensor, calibrated: Tensor) -> Tensor:
-            return compare(self._tau(rows, of_rows + of_queries[:, None], drop), calibrated, self.cosine, self.scale)
+            own = self._calibrate(rows, of_rows + of_queries[:, None], drop)  # every query's rows
+            return compare(own, calibrated, self.cosine, self.scale)
 
         if torch.compiler.is_compiling():  # an exported program must not depend on the number of queries
             return some(rows, of_rows, of_queries, calibrated)
@@ -93,7 +53,6 @@ class DeepSets(Calibrator):
         asked = zip(of_queries.split(step), calibrated.split(step), strict=True)
         return torch.cat([torch.cat([some(*r, *q) for r in classes], 1) for q in asked])
 
-    def _tau(self, x: Tensor, inside: Tensor, drop: nn.Module) -> Tensor:
+    def _calibrate(self, x: Tensor, inside: Tensor, drop: nn.Module) -> Tensor:
         """x [..., d] and the argument of g's ReLU [..., hidden] -> x~ [..., d]"""
-        found: Tensor = self.layer_norm(x + drop(self.g_out(F.relu(inside))))
-        return found
+        return self.tau(x, self.g_out(F.relu(inside)), drop)

@@ -45,7 +45,7 @@ class EMD(Calibrator):
         scale: float = 1.0,
         solver: str = "auto",
         regularisation: float = 0.005,
-        rounds: int = 40,
+        rounds: int = 80,
         iterations: int = 20,
     ) -> None:
         super().__init__()

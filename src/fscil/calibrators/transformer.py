@@ -9,23 +9,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fscil.calibrators import closed_form, kept_terms
-from fscil.calibrators.calibrator import Calibrator, compare
+from fscil.calibrators.calibrator import compare
+from fscil.calibrators.set_function import Attention
 
 
-class Transformer(Calibrator):
+class Transformer(Attention):
     """x~ = tau(x + W_FC^T sum_k alpha_qk V_k), for every x among the classifier rows and the query.
 
-    One layer, one head; tau is dropout (on the attended part) and layer normalisation. No positions are encoded, so
-    the function is permutation-equivariant in the rows.
+    No positions are encoded, so the function is permutation-equivariant in the rows.
 
-    Args:
-        dim: d, the size of an embedding
-        hidden: d', the size of queries, keys and values; d in the paper
-        dropout: on the projected attention output, while training
-        cosine: logits are scale * cos(row~, query~), else scale * <row~, query~> as the paper writes them
-        scale: multiplies the logits
-        memory: MiB for the intermediate results of the closed form, beside rows, terms and logits; does not affect
-            the results
+    Args: those of SetFunction, and
         slots: classes that there will ever be, if the ones not yet taught take part in attention: learned placeholders,
             each of which leaves when its class arrives (LIMIT's released code; the paper has 0)
     """
@@ -43,31 +36,14 @@ class Transformer(Calibrator):
         memory: float = 32.0,
         slots: int = 0,
     ) -> None:
-        super().__init__()
-        hidden = hidden or dim
-        self.W_Q = nn.Linear(dim, hidden, bias=False)
-        self.W_K = nn.Linear(dim, hidden, bias=False)
-        self.W_V = nn.Linear(dim, hidden, bias=False)
-        self.W_FC = nn.Linear(hidden, dim)
-        self.layer_norm = nn.LayerNorm(dim)
-        self.dropout = nn.Dropout(dropout)
-        self.cosine, self.scale, self.memory, self.slots = cosine, scale, memory, slots
+        super().__init__(dim, hidden, dropout=dropout, cosine=cosine, scale=scale, memory=memory)
+        self.slots = slots
         self.placeholders = nn.Parameter(torch.zeros(slots, dim)) if slots else None
         self.kept: kept_terms.KeptTerms | None = None
-        for projection in (self.W_Q, self.W_K, self.W_V, self.W_FC):
-            nn.init.xavier_normal_(projection.weight)
-        nn.init.zeros_(self.W_FC.bias)
 
     @property
     def options(self) -> dict[str, Any]:
-        return {
-            "hidden": self.W_Q.out_features,
-            "dropout": self.dropout.p,
-            "cosine": self.cosine,
-            "scale": self.scale,
-            "memory": self.memory,
-            **({"slots": self.slots} if self.slots else {}),
-        }
+        return {**super().options, **({"slots": self.slots} if self.slots else {})}
 
     def with_placeholders(self, rows: Tensor) -> Tensor:
         """All classes that take part in attention, those of the rows first: [C, d] -> [max(C, slots), d]"""
@@ -77,7 +53,7 @@ class Transformer(Calibrator):
         """rows W^ [C, d], queries phi(x) [Q, d] -> W~ [Q, C, d], phi~(x) [Q, d]: each query has its own rows."""
         tokens = torch.cat([rows.expand(len(queries), -1, -1), queries[:, None]], dim=1)
         attended = F.scaled_dot_product_attention(self.W_Q(tokens), self.W_K(tokens), self.W_V(tokens))
-        tokens = self.layer_norm(tokens + self.dropout(self.W_FC(attended)))
+        tokens = self.tau(tokens, self.W_FC(attended), self.dropout)
         return tokens[:, :-1], tokens[:, -1]
 
     def attend(self, rows: Tensor, queries: Tensor) -> Tensor:
@@ -85,9 +61,8 @@ class Transformer(Calibrator):
         calibrated, queries = self.calibrate(self.with_placeholders(rows), queries)
         return compare(calibrated[:, : len(rows)], queries, self.cosine, self.scale)
 
-    def forward(self, rows: Tensor, queries: Tensor) -> Tensor:
-        """rows [C, d], queries [Q, d] -> logits [Q, C], with gradients if enabled"""
-        if self.training and self.dropout.p > 0:
+    def _logits(self, rows: Tensor, queries: Tensor, drop: nn.Module) -> Tensor:
+        if drop.training and self.dropout.p > 0:
             return self.attend(rows, queries)
         return self._closed_form(rows, queries)
 

@@ -136,12 +136,14 @@ def compare(
 ) -> None:
     """Compare methods over seeds. Prints a table and draws curves beside the paper's numbers.
 
-    A method may have settings of its own, as in limit:augmentation=basic. all is every method, -NAME leaves one out.
+    A method may have settings of its own, as in limit:augmentation=basic. all is every method, -NAME leaves one out. In
+    all, methods pre-train with the recipe of limit, so that they share encoders, unless you set recipe=; fact and joint
+    have a training of their own. Where encoders differ, a line above the table says how.
 
     \b
     fscil compare glyphs --methods limit,decoupled-cosine --seeds 5
     fscil compare cifar100 --methods limit,limit-paper --seeds 3 --first-seed 6 --out runs/cifar
-    fscil compare cifar100 recipe=paper --methods all,-joint --seeds 1 --out runs/all
+    fscil compare cifar100 --methods all,-joint --seeds 1 --out runs/all
     """  # fmt: skip
     from fscil import runs
     from fscil.comparison import compare as compare_methods
@@ -155,6 +157,8 @@ def compare(
         if as_json:
             print(json.dumps([vars(result) for result in comparison.results]))
             return
+        for line in comparison.above:
+            out.print(printable(line), soft_wrap=True)
         out.print(session_table(comparison.results), crop=False)
         for line in comparison.lines:
             out.print(printable(line), soft_wrap=True)

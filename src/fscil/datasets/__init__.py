@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 
 from fscil.datasets import cifar100, cub200, digits, folder, glyphs, imagenet, miniimagenet, omniglot
 from fscil.datasets.registry import Dataset, data_root
 from fscil.errors import UserError
-from fscil.naming import choose
+from fscil.naming import choose, entry_points
 
 __all__ = ["Dataset", "data_root", "get", "names"]
 
@@ -33,7 +33,7 @@ def names() -> list[str]:
 
 
 def get(name: str) -> Dataset:
-    if name in BUILT_IN:  # skips scanning installed packages, which takes milliseconds
+    if name in BUILT_IN:
         return BUILT_IN[name]
     choose(name, names(), "dataset", see="`fscil data list` lists them")
     return _load_entry_point(_of_other_packages()[name])

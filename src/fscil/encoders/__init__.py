@@ -16,7 +16,7 @@ Other packages add theirs as entry points of the group `fscil.encoders`; `timm:N
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 
 from torch import nn
 
@@ -29,7 +29,7 @@ from fscil.encoders.resnet20 import ResNet20
 from fscil.encoders.shared_norm import share_statistics
 from fscil.errors import UserError
 from fscil.images import Colour
-from fscil.naming import choose
+from fscil.naming import choose, entry_points
 
 __all__ = [
     "EMBED_AT_ONCE", "Encoder", "backbone", "build", "check", "choose_input_size", "descriptions", "names",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.metadata import entry_points
-
 from fscil.errors import UserError
 from fscil.methods.cec import Cec
 from fscil.methods.decoupled_cosine import DecoupledCosine
@@ -19,7 +17,7 @@ from fscil.methods.method import Context, Method
 from fscil.methods.rebalancing import Rebalancing
 from fscil.methods.teen import Teen
 from fscil.methods.topic import Topic
-from fscil.naming import choose
+from fscil.naming import choose, entry_points
 
 METHODS: dict[str, type[Method]] = {
     "limit": Limit,
@@ -43,10 +41,10 @@ def names() -> list[str]:
 
 def get(name: str) -> type[Method]:
     """The method of that name, built in or registered by another package under the entry point fscil.methods."""
-    if name in METHODS:  # skips scanning installed packages, which takes milliseconds
+    if name in METHODS:
         return METHODS[name]
     choose(name, names(), "method")
-    (point,) = entry_points(group="fscil.methods", name=name)
+    (point,) = (each for each in entry_points(group="fscil.methods") if each.name == name)
     try:
         found: type[Method] = point.load()
     except Exception as error:  # another package's import may raise anything; name the package
