@@ -14,7 +14,7 @@ from fscil.learner.rows import Rows
 from fscil.learner.sentences import sentences_of
 from fscil.learner.store import COUNTER, GONE, TAUGHT, Store
 
-NEAR = 1e-3  # 1 - cosine of embeddings below which two photos are taken for the same picture
+NEAR = 5e-3  # 1 - cosine of embeddings below which photos are taken for copies: resized ones measure 4e-4, others 3e-2
 UNLIKE = 2.0  # times the median distance from the others' mean, beyond which a photo is unlike its fellows
 FELLOWS = 4  # photos that a class needs before one of them can be called unlike the others
 MOST_NAMED = 10  # photos that a lesson lists of a kind

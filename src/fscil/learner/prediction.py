@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -51,7 +50,7 @@ class Scored:
     nearest: list[str]  # the counter-example that a photo is nearer to than to its best class; empty: none
 
 
-def scored(knowledge: Knowledge, images: Sequence[object]) -> Scored:
+def scored(knowledge: Knowledge, images: Any) -> Scored:
     parts = [_part(knowledge, images[i : i + AT_ONCE]) for i in range(0, len(images), AT_ONCE)]
     if not parts:
         parts = [_part(knowledge, [])]
@@ -64,15 +63,9 @@ def scored(knowledge: Knowledge, images: Sequence[object]) -> Scored:
     )
 
 
-def _part(knowledge: Knowledge, images: Sequence[object]) -> Scored:
+def _part(knowledge: Knowledge, images: Any) -> Scored:
     model, size = knowledge.model, knowledge.model.spec.stored_size
-    pixels = []
-    for each in decode_each(images, size):
-        if isinstance(each, UserError):
-            raise each
-        pixels.append(each.pixels)
-    empty = torch.empty(0, 3, size, size, dtype=torch.uint8)
-    embeddings = model.embed_here(torch.stack(pixels) if pixels else empty)
+    embeddings = model.embed_here(_pixels(images, size))
     with knowledge.lock:
         confidence, _ = knowledge.measured()
         logits, columns = knowledge.logits(embeddings)
@@ -82,6 +75,18 @@ def _part(knowledge: Knowledge, images: Sequence[object]) -> Scored:
     temperature = confidence.temperature or 1.0
     names = columns.answers
     return Scored(logits, softmax(logits / temperature), names, confidence.temperature is not None, nearest)
+
+
+def _pixels(images: Any, size: int) -> torch.Tensor:
+    """uint8 [n, 3, size, size]"""
+    if isinstance(images, torch.Tensor) and images.shape[2:] == (size, size):
+        return images
+    pixels = []
+    for each in decode_each(images, size):
+        if isinstance(each, UserError):
+            raise each
+        pixels.append(each.pixels)
+    return torch.stack(pixels) if pixels else torch.empty(0, 3, size, size, dtype=torch.uint8)
 
 
 def nearest_counters(store: Store, queries: NDArray[np.float64], rows: NDArray[np.float64], dim: int) -> list[str]:
