@@ -18,7 +18,8 @@ from fscil.learner.rows import Rows, rows_without
 from fscil.learner.store import TAUGHT, WITNESS, Store
 from fscil.model import Model
 
-MOST_PHOTOS, MOST_BY_SET = 1000, 200  # that are tried, of evenly spaced hashes
+MOST_PHOTOS, LEAST_PHOTOS = 1000, 200  # that are tried where there are more; so many logits that it takes no second:
+MOST_LOGITS = 2_000_000
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,8 @@ class Held:
 def chosen(store: Store, model: Model) -> NDArray[np.intp]:
     """Taught photos and witnesses; where there are many, some of them, the same in whatever order they came."""
     places = np.flatnonzero((store.roles == TAUGHT) | (store.roles == WITNESS))
-    most = MOST_PHOTOS if model.calibrator.independent and not model.calibrator.row_by_row else MOST_BY_SET
+    quick = model.calibrator.independent and not model.calibrator.row_by_row
+    most = max(LEAST_PHOTOS, min(MOST_PHOTOS, MOST_LOGITS // max(1, len(model.rows)))) if quick else LEAST_PHOTOS
     order = places[np.lexsort(store.hashes[places, :8].T[::-1])]
     return order[np.arange(min(most, len(order))) * len(order) // max(1, min(most, len(order)))]
 
@@ -76,7 +78,6 @@ def held_out(store: Store, rows: Rows, places: NDArray[np.intp], columns: NDArra
 def _own_rows(store: Store, rows: Rows, places: NDArray[np.intp]) -> tuple[NDArray[np.intp], Sequence[Tensor | None]]:
     """The column of every photo's class, and that class's row without the photo; None: it has none, or needs none."""
     column_of = {name: rows.base + i for i, name in enumerate(rows.names)}
-    members = dict(store.classes())
     own, without, found = [], dict[str, dict[int, Tensor]](), list[Tensor | None]()
     for place in places.tolist():
         if store.roles[place] == WITNESS:
@@ -85,10 +86,13 @@ def _own_rows(store: Store, rows: Rows, places: NDArray[np.intp]) -> tuple[NDArr
             continue
         name = store.name_of(place)
         own.append(column_of[name])
-        if len(members[name]) > 1 and name not in without:
-            found_rows = rows_without(store, members[name], rows.model)
-            without[name] = dict(zip(members[name].tolist(), found_rows, strict=True))
-        found.append(without[name][place] if name in without else None)
+        if name not in without:
+            members = np.flatnonzero((store.roles == TAUGHT) & (store.labels == store.labels[place]))
+            without[name] = {}
+            if len(members) > 1:
+                others = rows_without(store, members, rows.model)
+                without[name].update(zip(members.tolist(), others, strict=True))
+        found.append(without[name].get(place))
     return np.array(own, np.intp), found
 
 

@@ -12,7 +12,7 @@ from fscil.learner.leave_one_out import held_out
 from fscil.learner.names import UNKNOWN
 from fscil.learner.rows import Rows
 from fscil.learner.sentences import sentences_of
-from fscil.learner.store import COUNTER, GONE, TAUGHT, Store
+from fscil.learner.store import COUNTER, GONE, TAUGHT, Store, unit
 
 NEAR = 5e-3  # 1 - cosine of embeddings below which photos are taken for copies: resized ones measure 4e-4, others 3e-2
 UNLIKE = 2.0  # times the median distance from the others' mean, beyond which a photo is unlike its fellows
@@ -56,12 +56,6 @@ class Lesson:
         return " ".join(self.sentences)
 
 
-def unit(vectors: NDArray[np.float64], dim: int) -> NDArray[np.float32]:
-    """Directions of embeddings [n, d], without features that some calibrators use beside them."""
-    part = vectors[:, :dim].astype(np.float32)
-    return part / np.maximum(np.linalg.norm(part, axis=1, keepdims=True), 1e-12)
-
-
 def shown(store: Store, place: int) -> str:
     """A photo as a person would recognise it."""
     return store.files[place] or f"image {store.hashes[place].tobytes().hex()[:8]}"
@@ -79,20 +73,24 @@ class Look:
 
 def look(store: Store, name: str, rival: str | None, dim: int) -> Look:
     places = store.of_class(name)[:MOST_COMPARED]
-    own = unit(store.vectors(places), dim)
+    own = store.directions(places, dim)
     others = np.flatnonzero((store.roles != GONE) & ~np.isin(np.arange(len(store)), store.of_class(name)))
     duplicates = _near(store, own @ own.T - 2 * np.tri(len(own), dtype=np.float32), places, places)
     two_names: list[Pair] = []
     for part in np.array_split(others, max(1, -(-len(others) // 8192))):
-        cosines = own @ unit(store.vectors(part), dim).T
-        same = (store.hashes[places][:, None, :8] == store.hashes[part][None, :, :8]).all(2)
+        cosines = own @ store.directions(part, dim).T
+        same = _first_bytes(store, places)[:, None] == _first_bytes(store, part)
         two_names += _near(store, np.where(same, 1, cosines), places, part)
     closest = None
     if rival is not None and len(theirs := _photos_of(store, rival)):
-        cosines = own @ unit(store.vectors(theirs), dim).T
+        cosines = own @ store.directions(theirs, dim).T
         mine, other = np.unravel_index(cosines.argmax(), cosines.shape)
         closest = _pair(store, int(places[mine]), int(theirs[other]), float(cosines[mine, other]))
     return Look(closest, tuple(duplicates[:MOST_NAMED]), tuple(two_names[:MOST_NAMED]), _unlike(store, own, places))
+
+
+def _first_bytes(store: Store, places: NDArray[np.intp]) -> NDArray[np.uint64]:
+    return np.ascontiguousarray(store.hashes[places, :8]).view(np.uint64).ravel()
 
 
 def _photos_of(store: Store, name: str) -> NDArray[np.intp]:
@@ -152,7 +150,7 @@ def lesson_of(
 
 def _rival(rows: Rows, columns: NDArray[np.bool_], column_names: list[str], name: str) -> str | None:
     """The class whose row points most nearly the same way."""
-    everything = unit(rows.model.rows.cpu().double().numpy(), rows.model.encoder.dim)
+    everything = unit(rows.model.rows[:, : rows.model.encoder.dim].cpu().numpy())
     own = rows.base + rows.names.index(name)
     cosines = np.where(columns, everything @ everything[own], -np.inf)
     cosines[own] = -np.inf

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from fscil.errors import UserError
 from fscil.learner.confidence import softmax
 from fscil.learner.knowledge import AT_ONCE, Knowledge
-from fscil.learner.lesson import shown, unit
+from fscil.learner.lesson import shown
 from fscil.learner.names import UNKNOWN
-from fscil.learner.store import COUNTER, Store
+from fscil.learner.store import COUNTER, Store, unit
 from fscil.learner.unknown import Unknown
 from fscil.pictures import decode_each
 
@@ -70,8 +70,9 @@ def _part(knowledge: Knowledge, images: Any) -> Scored:
         confidence, _ = knowledge.measured()
         logits, columns = knowledge.logits(embeddings)
         best = columns.order[logits.argmax(1)]
-        rows = knowledge.model.rows[torch.from_numpy(best)].cpu().double().numpy()
-        nearest = nearest_counters(knowledge.store, embeddings.cpu().double().numpy(), rows, model.encoder.dim)
+        dim = model.encoder.dim
+        rows = model.rows[torch.from_numpy(best).to(model.rows.device), :dim].cpu().numpy()
+        nearest = nearest_counters(knowledge.store, embeddings[:, :dim].cpu().numpy(), rows)
     temperature = confidence.temperature or 1.0
     names = columns.answers
     return Scored(logits, softmax(logits / temperature), names, confidence.temperature is not None, nearest)
@@ -89,14 +90,14 @@ def _pixels(images: Any, size: int) -> torch.Tensor:
     return torch.stack(pixels) if pixels else torch.empty(0, 3, size, size, dtype=torch.uint8)
 
 
-def nearest_counters(store: Store, queries: NDArray[np.float64], rows: NDArray[np.float64], dim: int) -> list[str]:
+def nearest_counters(store: Store, queries: NDArray[np.float32], rows: NDArray[np.float32]) -> list[str]:
     """For every query [n, d] and its best class's row, the counter-example that is nearer than that row, by cosine."""
     places = store.with_role(COUNTER)
     if not len(places):
         return [""] * len(queries)
-    directions = unit(queries, dim)
-    cosines = directions @ unit(store.vectors(places), dim).T
-    to_class = (directions * unit(rows, dim)).sum(1)
+    directions = unit(queries)
+    cosines = directions @ store.directions(places, queries.shape[1]).T
+    to_class = (directions * unit(rows)).sum(1)
     return [
         shown(store, int(places[near.argmax()])) if near.max() > own else ""
         for near, own in zip(cosines, to_class, strict=True)

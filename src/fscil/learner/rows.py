@@ -43,19 +43,14 @@ class Rows:
 
 def class_rows(store: Store, classes: Sequence[NDArray[np.intp]], model: Model) -> Tensor:
     """float32 [classes, d] on the CPU"""
-    means: list[NDArray[np.float32]] = []
-    part: list[NDArray[np.intp]] = []
-    waiting = 0
-    for i, places in enumerate(classes):
-        part.append(places)
-        waiting += len(places)
-        if waiting >= AT_ONCE or i + 1 == len(classes):
-            counts = np.array([len(each) for each in part])
-            starts = np.cumsum(counts) - counts
-            sums = np.add.reduceat(store.vectors(np.concatenate(part)), starts, axis=0)
-            means.append((sums / counts[:, None]).astype(np.float32))
-            part, waiting = [], 0
-    return as_prototypes(torch.from_numpy(np.concatenate(means)), model)
+    counts = torch.tensor([len(places) for places in classes])
+    rows = torch.arange(len(classes)).repeat_interleave(counts)
+    everything = np.concatenate(classes)
+    sums = torch.zeros(len(classes), store.embeddings.shape[1], dtype=torch.float64)
+    for start in range(0, len(everything), AT_ONCE):
+        here = slice(start, start + AT_ONCE)
+        sums.index_add_(0, rows[here], torch.from_numpy(store.vectors(everything[here])))
+    return as_prototypes((sums / counts[:, None]).float(), model)
 
 
 def rows_without(store: Store, places: NDArray[np.intp], model: Model) -> Tensor:

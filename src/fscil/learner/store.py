@@ -85,6 +85,10 @@ class Store:
         scales = self.scales[places].astype(np.float64)
         return self.embeddings[places].astype(np.float64) * scales[:, None]
 
+    def directions(self, places: NDArray[np.intp], dim: int) -> NDArray[np.float32]:
+        """Embeddings of length 1, float32 [n, dim], without features that some calibrators use beside them."""
+        return unit(self.embeddings[places, :dim].astype(np.float32))
+
     def groups(self, places: NDArray[np.intp]) -> tuple[Group, ...]:
         """What these photos are now."""
         found: dict[tuple[int, str], list[int]] = {}
@@ -98,8 +102,15 @@ class Store:
         """Every taught class and the places of its photos, in order of their hashes."""
         taught = self.with_role(TAUGHT)
         order = taught[np.lexsort((*self.hashes[taught, :8].T[::-1], self.labels[taught]))]
-        ends = np.cumsum(np.bincount(self.labels[order], minlength=len(self.names)))
-        yield from zip(self.names, np.split(order, ends[:-1]) if len(ends) else [], strict=True)
+        ends = np.cumsum(np.bincount(self.labels[order], minlength=len(self.names))).tolist()
+        for name, start, end in zip(self.names, [0, *ends][:-1], ends, strict=True):
+            yield name, order[start:end]
+
+
+def unit(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Rows [n, d] divided by their lengths."""
+    lengths = np.sqrt(np.einsum("nd,nd->n", vectors, vectors))
+    return vectors / np.maximum(lengths, np.float32(1e-12))[:, None]
 
 
 def rounded(embeddings: NDArray[np.float32]) -> tuple[NDArray[np.float16], NDArray[np.float32]]:
