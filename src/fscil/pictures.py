@@ -50,12 +50,15 @@ def stacked(images: Picture | Sequence[Picture], size: int) -> Tensor:
     return torch.stack(pixels) if pixels else torch.empty(0, 3, size, size, dtype=torch.uint8)
 
 
-def decode_each(images: Sequence[Any], size: int) -> Iterator[Decoded | UserError]:
-    """Every picture in order, decoded by all threads; an error takes the place of one that cannot be read."""
+def decode_each(images: Sequence[Any], size: int, first: int = 0) -> Iterator[Decoded | UserError]:
+    """Every picture in order, decoded by all threads; an error takes the place of one that cannot be read.
+
+    first: the number by which errors call the first one, if it has no file name.
+    """
 
     def attempt(i: int) -> Decoded | UserError:
         try:
-            return decode_picture(images[i], size, f"image {i}")
+            return decode_picture(images[i], size, f"image {first + i}")
         except UserError as error:
             return error
 

@@ -27,7 +27,7 @@ PREDICT = """
 import json, sys
 from fscil import Learner
 learner = Learner.load(sys.argv[1])
-print(json.dumps([learner.predict_proba(sys.argv[2:]).tolist(), [vars(step)["what"] for step in learner.history()]]))
+print(json.dumps([learner.predict_proba(sys.argv[2:]).tolist(), [step.what for step in learner.history()]]))
 """
 
 
@@ -60,6 +60,9 @@ def test_a_saved_learner_stays_with_its_folder(folder: Path, learner: Learner, d
     learner.teach("even later", digits["digit 8"])
     assert "even later" in Learner.load(folder).classes_
     assert "even later" not in Learner.load(tmp_path / "copy").classes_
+    (tmp_path / "copy" / "config.json").unlink()  # as if it had been killed
+    learner.save(tmp_path / "copy")
+    assert "even later" in Learner.load(tmp_path / "copy").classes_
     for path in (folder, tmp_path, folder / "config.json"):
         with pytest.raises(UserError, match="exists already"):
             learner.save(path)

@@ -115,6 +115,7 @@ def test_everything_can_be_undone(kept: bool, learner: Learner, digits: Digits, 
         learner.save(tmp_path / "model")
     before = steps(learner, digits)
     assert [step.verb for step in learner.history()] == [verb for verb, _ in before]
+    assert all(step.undoable for step in learner.history())
     assert state(learner).keys() == {"a", "e", "new"}
     assert len(state(learner)["e"]) == 5
     for verb, earlier in reversed(before):

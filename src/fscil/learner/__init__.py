@@ -6,10 +6,10 @@ from fscil.learner.lesson import Lesson, Pair
 from fscil.learner.names import UNKNOWN, check_name
 from fscil.learner.photos import TaughtPhoto
 from fscil.learner.prediction import Prediction, Rival
-from fscil.learner.store import Step
+from fscil.learner.store import Done
 from fscil.learner.unknown import Unknown
 
 __all__ = [
-    "UNKNOWN", "Confidence", "Learner", "Lesson", "Pair", "Prediction", "Rival", "Step", "TaughtPhoto", "Unknown",
+    "UNKNOWN", "Confidence", "Done", "Learner", "Lesson", "Pair", "Prediction", "Rival", "TaughtPhoto", "Unknown",
     "check_name",
 ]  # fmt: skip

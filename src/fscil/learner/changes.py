@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fscil.errors import UserError
-from fscil.learner.store import GONE, TAUGHT, WITNESS, Group, Step, Store, rounded, tidied
+from fscil.learner.store import GONE, TAUGHT, WITNESS, Done, Group, Step, Store, rounded, tidied
 from fscil.naming import choose
 
 
@@ -137,7 +137,7 @@ def hide_base(store: Store, hidden: bool) -> Store:
     )  # fmt: skip
 
 
-def undo(store: Store) -> tuple[Store, Step]:
+def undo(store: Store) -> tuple[Store, Done]:
     """The store before its last step, and that step."""
     if not store.history:
         raise UserError("there is nothing to undo; history() lists what was done")
@@ -155,7 +155,7 @@ def undo(store: Store) -> tuple[Store, Step]:
             labels[places] = names.index(name) if role == TAUGHT else int(name)
     hidden = store.hide_base if last.hidden_before is None else last.hidden_before
     changed: dict[str, Any] = {"names": tuple(names), "base": base, "hide_base": hidden}
-    return tidied(replace(store, roles=roles, labels=labels, history=tuple(earlier), **changed)), last
+    return tidied(replace(store, roles=roles, labels=labels, history=tuple(earlier), **changed)), last.done
 
 
 def all_names(store: Store) -> list[str]:

@@ -76,18 +76,25 @@ def fit_temperature(logits: NDArray[np.float64], own: NDArray[np.intp]) -> float
 
     SciPy has it, too, but takes longer to import than this takes.
     """
+    below = (logits - logits.max(1, keepdims=True)).astype(np.float32)  # four times as fast, and near enough
+    targets = below[np.arange(len(own)), own]
+
+    def loss(power: float) -> float:
+        share = np.float32(2**-power)
+        return float((np.log(np.exp(below * share).sum(1)) - targets * share).mean(dtype=np.float64))
+
     low, high = LOWEST, HIGHEST
     left, right = high - GOLDEN * (high - low), low + GOLDEN * (high - low)
-    loss_left, loss_right = (log_loss(logits / 2**power, own) for power in (left, right))
+    loss_left, loss_right = loss(left), loss(right)
     while high - low > 0.015:
         if loss_left < loss_right:
             high, right, loss_right = right, left, loss_left
             left = high - GOLDEN * (high - low)
-            loss_left = log_loss(logits / 2**left, own)
+            loss_left = loss(left)
         else:
             low, left, loss_left = left, right, loss_right
             right = low + GOLDEN * (high - low)
-            loss_right = log_loss(logits / 2**right, own)
+            loss_right = loss(right)
     return float(2 ** ((low + high) / 2))
 
 

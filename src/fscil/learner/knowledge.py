@@ -104,7 +104,7 @@ class Knowledge:
         good: list[int] = []
         bad: list[UserError] = []
         for start in range(0, len(images), AT_ONCE):
-            part = list(decode_each(images[start : start + AT_ONCE], self.model.spec.stored_size))
+            part = list(decode_each(images[start : start + AT_ONCE], self.model.spec.stored_size, start))
             read = [(start + i, each) for i, each in enumerate(part) if not isinstance(each, UserError)]
             bad += [each for each in part if isinstance(each, UserError)]
             samples += samples_of(self.model, [each for _, each in read])

@@ -18,8 +18,9 @@ from fscil.learner.rows import Rows, rows_without
 from fscil.learner.store import TAUGHT, WITNESS, Store
 from fscil.model import Model
 
-MOST_PHOTOS, LEAST_PHOTOS = 1000, 200  # that are tried where there are more; so many logits that it takes no second:
-MOST_LOGITS = 2_000_000
+MOST_PHOTOS = 1000  # that are tried where there are more; with many classes fewer, so that it takes no second
+MOST_LOGITS, LEAST_PHOTOS = 2_000_000, 200
+MOST_BY_SET, ROWS_BY_SET, LEAST_BY_SET = 200, 20_000, 30  # the same where every photo asks for all rows anew
 
 
 @dataclass(frozen=True)
@@ -43,9 +44,10 @@ def chosen(store: Store, model: Model) -> NDArray[np.intp]:
     """Taught photos and witnesses; where there are many, some of them, the same in whatever order they came."""
     places = np.flatnonzero((store.roles == TAUGHT) | (store.roles == WITNESS))
     quick = model.calibrator.independent and not model.calibrator.row_by_row
-    most = max(LEAST_PHOTOS, min(MOST_PHOTOS, MOST_LOGITS // max(1, len(model.rows)))) if quick else LEAST_PHOTOS
+    most, size, least = (MOST_PHOTOS, MOST_LOGITS, LEAST_PHOTOS) if quick else (MOST_BY_SET, ROWS_BY_SET, LEAST_BY_SET)
+    count = min(len(places), max(least, min(most, size // max(1, len(model.rows)))))
     order = places[np.lexsort(store.hashes[places, :8].T[::-1])]
-    return order[np.arange(min(most, len(order))) * len(order) // max(1, min(most, len(order)))]
+    return order[np.arange(count) * len(order) // max(1, count)]
 
 
 @torch.no_grad()

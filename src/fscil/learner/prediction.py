@@ -51,9 +51,9 @@ class Scored:
 
 
 def scored(knowledge: Knowledge, images: Any) -> Scored:
-    parts = [_part(knowledge, images[i : i + AT_ONCE]) for i in range(0, len(images), AT_ONCE)]
+    parts = [_part(knowledge, images[i : i + AT_ONCE], i) for i in range(0, len(images), AT_ONCE)]
     if not parts:
-        parts = [_part(knowledge, [])]
+        parts = [_part(knowledge, [], 0)]
     return Scored(
         np.concatenate([part.logits for part in parts]),
         np.concatenate([part.probabilities for part in parts]),
@@ -63,9 +63,9 @@ def scored(knowledge: Knowledge, images: Any) -> Scored:
     )
 
 
-def _part(knowledge: Knowledge, images: Any) -> Scored:
+def _part(knowledge: Knowledge, images: Any, first: int) -> Scored:
     model, size = knowledge.model, knowledge.model.spec.stored_size
-    embeddings = model.embed_here(_pixels(images, size))
+    embeddings = model.embed_here(_pixels(images, size, first))
     with knowledge.lock:
         confidence, _ = knowledge.measured()
         logits, columns = knowledge.logits(embeddings)
@@ -78,12 +78,12 @@ def _part(knowledge: Knowledge, images: Any) -> Scored:
     return Scored(logits, softmax(logits / temperature), names, confidence.temperature is not None, nearest)
 
 
-def _pixels(images: Any, size: int) -> torch.Tensor:
+def _pixels(images: Any, size: int, first: int) -> torch.Tensor:
     """uint8 [n, 3, size, size]"""
     if isinstance(images, torch.Tensor) and images.shape[2:] == (size, size):
         return images
     pixels = []
-    for each in decode_each(images, size):
+    for each in decode_each(images, size, first):
         if isinstance(each, UserError):
             raise each
         pixels.append(each.pixels)

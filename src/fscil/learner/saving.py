@@ -16,6 +16,7 @@ from fscil.learner.home import model_checksum
 from fscil.learner.knowledge import Knowledge
 from fscil.model_folder import FORMAT
 from fscil.naming import printable
+from fscil.run_lock import HALF_WRITTEN
 
 MOST_BYTES = 2**33
 MOST_NAMED = 100  # classes that the card lists
@@ -25,8 +26,7 @@ CONFIG, MODEL, CARD = "config.json", "model.safetensors", "README.md"
 def save(knowledge: Knowledge, folder: Path, source: Path | None) -> None:
     """source: the folder that the model comes from, whose files are copied. config.json is written last: before that
     there is no model folder, whatever happens."""
-    if os.path.lexists(folder) and (not os.path.isdir(folder) or os.listdir(folder)):
-        raise UserError(f"{folder} exists already; choose a folder that does not")
+    check_free(folder)
     if source is not None:
         for name in (MODEL, CARD):
             if os.path.exists(source / name):
@@ -46,6 +46,17 @@ def save(knowledge: Knowledge, folder: Path, source: Path | None) -> None:
         write_atomically(folder / CARD, card(knowledge).encode())
     store_file.write(folder, knowledge.store, model_checksum(folder / MODEL))
     write_atomically(folder / CONFIG, config)
+
+
+def check_free(folder: Path) -> None:
+    """Refuse a folder with anything in it but what a killed `save` has left."""
+    if "\0" in str(folder):
+        raise UserError("a folder's name cannot have a null character in it; choose another one")
+    if not os.path.lexists(folder):
+        return
+    ours = {MODEL, CARD, store_file.FILE}
+    if not os.path.isdir(folder) or any(n not in ours and not HALF_WRITTEN.fullmatch(n) for n in os.listdir(folder)):
+        raise UserError(f"{folder} exists already; choose a folder that does not")
 
 
 def _read(path: Path) -> bytes:

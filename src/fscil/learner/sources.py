@@ -40,7 +40,7 @@ def model_from_nothing(encoder: str | os.PathLike[str]) -> Model:
         if named == "embedded":
             return _evened(_weights_for("resnet20", str(EMBEDDED)))
         if named.startswith(TIMM):
-            return _evened(_weights_for(named, "imagenet"))
+            return _evened(_published(named))
         return _of_path(expand_user(named))
 
 
@@ -62,6 +62,19 @@ def _imagenet() -> Model:
         raise UserError(
             f"encoder=auto needs the ImageNet weights of ResNet18, which are not here ({_first(error)}); download "
             f"{url} elsewhere and give encoder=PATH, or encoder=embedded for small images"
+        ) from error
+
+
+def _published(encoder: str) -> Model:
+    """timm's own choice of weights, from the hub or its cache."""
+    try:
+        return _weights_for(encoder, "imagenet")
+    except UserError as error:
+        if "cannot be downloaded" not in str(error):
+            raise
+        raise UserError(
+            f"the weights of {encoder} are not here and cannot be downloaded; copy the hub's cache from a machine that "
+            "has them, or give encoder=PATH or encoder=embedded"
         ) from error
 
 

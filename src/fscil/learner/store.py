@@ -22,6 +22,16 @@ Group = tuple[
 
 
 @dataclass(frozen=True)
+class Done:
+    """A step as users see it."""
+
+    verb: str
+    when: str  # UTC
+    what: str
+    undoable: bool
+
+
+@dataclass(frozen=True)
 class Step:
     """One change of what is known: its verb, when it was (UTC), and what it was about."""
 
@@ -31,6 +41,10 @@ class Step:
     before: tuple[Group, ...] | None = None  # what the photos it changed were before; None: too long ago to undo
     base_before: tuple[str | None, ...] | None = None  # names of base classes, if it changed them
     hidden_before: bool | None = None
+
+    @property
+    def done(self) -> Done:
+        return Done(self.verb, self.when, self.what, self.before is not None)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from fscil.learner.lesson import Lesson, lesson_of, shown
 from fscil.learner.names import UNKNOWN, check_name
 from fscil.learner.photos import TaughtPhoto, find_photos, photo_list
 from fscil.learner.sources import model_from_nothing
-from fscil.learner.store import COUNTER, TAUGHT, WITNESS, Step, Store
+from fscil.learner.store import COUNTER, TAUGHT, WITNESS, Done, Store
 from fscil.model import Model
 from fscil.pictures import Picture, listed
 
@@ -125,13 +125,13 @@ class Teachable:
         """Answer with taught classes alone, or with all again."""
         self._knowledge.change(lambda store: (changes.hide_base(store, hidden), None))
 
-    def undo(self) -> Step:
+    def undo(self) -> Done:
         """Take the last step back, and then the one before; returns what it was."""
         return self._knowledge.change(changes.undo)
 
-    def history(self) -> list[Step]:
+    def history(self) -> list[Done]:
         """What was done, the oldest first."""
-        return list(self._knowledge.refresh().history)
+        return [step.done for step in self._knowledge.refresh().history]
 
     def photos(self, name: str | None = None) -> list[TaughtPhoto]:
         return photo_list(self._knowledge.refresh(), name)
