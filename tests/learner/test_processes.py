@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import random
 import select
+import shutil
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -16,8 +18,9 @@ import torch
 from fscil import Learner, UserError
 from fscil.learner import home
 from fscil.run_lock import RunLock
-from learner_helpers import Digits
+from learner_helpers import Digits, rows_of
 
+NAMES = [f"digit {i}" for i in (5, 6, 7) for _ in range(6)]
 TEACH = """
 import sys
 from fscil import Learner
@@ -66,6 +69,32 @@ def test_a_folder_that_stays_locked_is_told(folder: Path, digits: Digits, monkey
     finally:
         lock.release()
     assert learner.teach("new", digits["digit 7"]).new == 12
+
+
+def test_threads_teach_and_predict_at_once(folder: Path, digits: Digits) -> None:
+    learner = Learner.load(folder)
+
+    def teach(name: str) -> int:
+        return sum(learner.teach(name, path).new for path in digits[name][:6])
+
+    def predict(_: int) -> set[str]:
+        return {each.best for each in learner.predict(digits["digit 0"][:2])}
+
+    with ThreadPoolExecutor(6) as pool:
+        taught = [pool.submit(teach, name) for name in list(digits)[5:8]]
+        answers = list(pool.map(predict, range(20)))
+        assert [each.result() for each in taught] == [6, 6, 6]
+    assert all(answer <= set(digits) for answer in answers)
+    alone = Learner("embedded").fit([path for name in digits for path in digits[name][:6]][30:48], NAMES)
+    assert all(torch.equal(rows_of(learner)[name], row) for name, row in rows_of(alone).items())
+
+
+def test_a_folder_that_was_removed_is_not_made_again(folder: Path, digits: Digits) -> None:
+    learner = Learner.load(folder)
+    shutil.rmtree(folder)
+    with pytest.raises(UserError, match="is no longer there"):
+        learner.teach("new", digits["digit 7"][0])
+    assert not folder.exists()
 
 
 def teach_until_killed(learner: Learner, digits: torch.Tensor, first: int, told: int) -> None:

@@ -32,6 +32,8 @@ class Home:
     @contextmanager
     def alone(self) -> Iterator[None]:
         """Nobody else teaches meanwhile; waits a little for whoever does."""
+        if not os.path.isfile(self.folder / "model.safetensors"):
+            raise UserError(f"{self.folder} is no longer there; save the learner to a folder again")
         lock, end = RunLock(self.folder), time.monotonic() + PATIENCE
         while True:
             try:
