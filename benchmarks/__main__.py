@@ -14,7 +14,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import augmentation, closed_form, processes, sampling, streaming, training
+from benchmarks import augmentation, closed_form, learner, processes, sampling, streaming, training
 from benchmarks.figures import Figure
 from fscil.run_facts import versions
 
@@ -25,6 +25,7 @@ PARTS = {
     "processes": processes.measure,
     "streaming": streaming.measure,
     "closed-form": closed_form.measure,
+    "learner": learner.measure,
     "many-classes": closed_form.measure_many_classes,
 }
 LONG = {"many-classes"}  # only measured when named

@@ -57,8 +57,9 @@ def content(wheel: Path) -> dict[str, bytes]:
 def test_wheel_carries_code_data_and_licence(wheel: Path) -> None:
     held = content(wheel)
     package = ROOT / "src" / "fscil"
-    wanted = [file for file in package.rglob("*") if file.suffix in {".py", ".toml", ".css"}]
-    assert {"paper.toml", "report.css", "limit-paper.toml"} <= {file.name for file in wanted}
+    wanted = [file for file in package.rglob("*") if file.suffix in {".py", ".toml", ".css", ".safetensors"}]
+    named = {"paper.toml", "report.css", "limit-paper.toml", "resnet20-cifar100.safetensors"}
+    assert named <= {file.name for file in wanted}
     for file in wanted:
         assert held[file.relative_to(package.parent).as_posix()] == file.read_bytes()
     about = f"fscil-{fscil.__version__}.dist-info"
@@ -93,6 +94,15 @@ def test_installed_package_knows_its_version_and_presets(installed: Path) -> Non
     assert Path(file).is_relative_to(installed)
     assert facts[:3] == [fscil.__version__, fscil.__version__, "True"]
     assert int(facts[3]) > 1000
+
+
+def test_installed_learner_needs_no_network(installed: Path) -> None:
+    code = (
+        "import numpy, fscil; learner = fscil.Learner('embedded'); "
+        "learner.teach('black', numpy.zeros((32, 32, 3), numpy.uint8)); learner.save('model'); "
+        "print(fscil.Learner.load('model').classes_)"
+    )
+    assert python("-c", code, cwd=installed, PYTHONPATH=str(installed)) == "['black']\n"
 
 
 def test_installed_command_and_module_work(installed: Path) -> None:

@@ -6,6 +6,9 @@ result = fscil.run("limit", "digits", seed=1, epochs=20)     # one method, one b
 results = fscil.compare("digits", ["limit", "decoupled-cosine"], seeds=[1, 2])
 model = fscil.load("runs/limit/model")                       # the model that a run has learned
 model.predict(["a.jpg", "b.jpg"])                            # class names
+
+learner = fscil.Learner(encoder="embedded")                  # knows nothing yet
+learner.teach("tulip", ["c.jpg", "d.jpg"])                   # and says whether that is enough
 """
 
 from __future__ import annotations
@@ -17,17 +20,18 @@ if TYPE_CHECKING:
     from fscil.api import compare, run
     from fscil.classifier import Classifier, load
     from fscil.errors import UserError
+    from fscil.learner import Learner
     from fscil.results import Result, read_result
 
 __version__ = "0.1.0"
 
 # imported on first use, so that importing the package itself is fast
 _HOMES = {
-    "Classifier": "classifier", "Result": "results", "UserError": "errors", "compare": "api", "load": "classifier",
-    "read_result": "results", "run": "api",
+    "Classifier": "classifier", "Learner": "learner", "Result": "results",
+    "UserError": "errors", "compare": "api", "load": "classifier", "read_result": "results", "run": "api",
 }  # fmt: skip
 
-__all__ = ["Classifier", "Result", "UserError", "__version__", "compare", "load", "read_result", "run"]
+__all__ = ["Classifier", "Learner", "Result", "UserError", "__version__", "compare", "load", "read_result", "run"]
 
 
 def __getattr__(name: str) -> Any:

@@ -6,21 +6,16 @@ import os
 from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from PIL import Image
 from torch import Tensor
 
-from fscil.datasets.decode import decode, decode_image, read_bytes
 from fscil.device import choose_device
 from fscil.errors import UserError
 from fscil.model import Model
-from fscil.model_folder import load_model
-
-Picture = str | PathLike[str] | Image.Image | NDArray[np.uint8] | Tensor
+from fscil.model_folder import TAUGHT, load_model
+from fscil.pictures import Picture, stacked
 
 
 def load(folder: str | PathLike[str], device: str = "cpu") -> Classifier:
@@ -28,7 +23,11 @@ def load(folder: str | PathLike[str], device: str = "cpu") -> Classifier:
     path, chosen = Path(folder), choose_device(device)
     if not os.path.exists(path / "config.json") and os.path.exists(path / "model" / "config.json"):
         path = path / "model"
+    if os.path.lexists(path / TAUGHT):
+        raise UserError(f"{path} has been taught more classes than the run learned; open it with fscil.Learner.load")
     model, class_names = load_model(path)
+    if not class_names:
+        raise UserError(f"{path} knows no class yet; open it with fscil.Learner.load and teach it")
     return Classifier(model.to(chosen), class_names)
 
 
@@ -52,52 +51,8 @@ class Classifier:
 
     def embed(self, images: Picture | Sequence[Picture]) -> NDArray[np.float32]:
         """[n, d], without the features that some calibrators use beside it"""
-        embeddings = self.model.embed_here(self._pixels(images))
+        embeddings = self.model.embed_here(stacked(images, self.model.spec.stored_size))
         return embeddings[:, : self.model.encoder.dim].cpu().numpy()
 
     def _logits(self, images: Picture | Sequence[Picture]) -> Tensor:
-        return self.model.classify(self.model.embed_here(self._pixels(images)))
-
-    def _pixels(self, images: Picture | Sequence[Picture]) -> Tensor:
-        """uint8 [n, 3, size, size], as the images were stored in training."""
-        size = self.model.spec.stored_size
-        if isinstance(images, Tensor | np.ndarray) and images.ndim == 4:
-            return _batch(images, size)
-        several = images if isinstance(images, list | tuple) else [images]
-        pixels = [_pixels_of(each, size, f"image {i}") for i, each in enumerate(several)]
-        return torch.stack(pixels) if pixels else torch.empty(0, 3, size, size, dtype=torch.uint8)
-
-
-def _batch(images: Any, size: int) -> Tensor:
-    batch = images if isinstance(images, Tensor) else torch.from_numpy(np.ascontiguousarray(images))
-    if batch.dtype != torch.uint8 or batch.shape[1] != 3:
-        raise UserError(f"a batch of images is uint8 [n, 3, h, w], not {batch.dtype} {list(batch.shape)}")
-    if len(batch) == 0:
-        return batch.new_empty(0, 3, size, size)
-    if batch.shape[2:] == (size, size):
-        return batch
-    return torch.stack([_pixels_of(image, size, f"image {i}") for i, image in enumerate(batch)])
-
-
-def _pixels_of(image: Any, size: int, name: str) -> Tensor:
-    if isinstance(image, str | PathLike):
-        return _as_tensor(decode(read_bytes(Path(image)), size, str(image)))
-    if isinstance(image, Image.Image):
-        return _as_tensor(decode_image(image, size, name))
-    if isinstance(image, Tensor | np.ndarray):
-        array = np.asarray(image.cpu() if isinstance(image, Tensor) else image)
-        if array.ndim == 3 and array.shape[0] == 3 and array.shape[2] != 3:
-            array = array.transpose(1, 2, 0)
-        if 0 in array.shape:
-            raise UserError(f"{name} is an array {list(array.shape)} without a pixel")
-        if array.dtype != np.uint8 or array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[2] not in (3, 4)):
-            raise UserError(f"{name} is an array {array.dtype} {list(array.shape)}; give uint8 [height, width, 3]")
-        if array.shape == (size, size, 3):
-            return _as_tensor(array)
-        return _as_tensor(decode_image(Image.fromarray(np.ascontiguousarray(array)), size, name))
-    raise UserError(f"{name} is a {type(image).__name__}; give a path, a Pillow image, or a uint8 array or tensor")
-
-
-def _as_tensor(pixels: NDArray[np.uint8]) -> Tensor:
-    """[size, size, 3] -> [3, size, size]"""
-    return torch.from_numpy(np.ascontiguousarray(pixels.transpose(2, 0, 1)))
+        return self.model.classify(self.model.embed_here(stacked(images, self.model.spec.stored_size)))

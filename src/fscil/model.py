@@ -66,7 +66,9 @@ def _is_finite(value: object) -> bool:
 def build(spec: ModelSpec, classes: int, weights: str = "none") -> Model:
     """A model with this many classes, initialised from torch's global generator; the encoder may load weights."""
     encoder = encoders.build(spec.encoder, spec.mean, spec.std, input_size=spec.input_size, weights=weights)
-    rows = nn.init.kaiming_uniform_(torch.empty(classes, encoder.dim), a=5**0.5)
+    rows = torch.empty(classes, encoder.dim)
+    if classes:  # a learner may start from nothing
+        nn.init.kaiming_uniform_(rows, a=5**0.5)
     model = Model(spec if weights == "none" else replace(spec, weights=encoder.weights), encoder, rows)
     if model.row_size != encoder.dim:
         model.rows.data = F.pad(rows, (0, model.row_size - encoder.dim))

@@ -24,6 +24,7 @@ from fscil.tables import markdown_table
 
 FORMAT = 1  # of the folder; increase it with any change that older versions of fscil cannot read
 MOST_BYTES = 64 * 2**20  # of config.json
+TAUGHT = "classes.safetensors"  # what a learner was taught after the run
 REMEDY = "copy the whole folder again"
 
 
@@ -113,7 +114,7 @@ def read_facts(path: Path) -> dict[str, Any]:
             f"{path.parent} was written by a newer fscil (format {facts['format']}); update fscil to read it"
         )
     names = facts.get("class_names")
-    if not isinstance(names, list) or not names or len({n for n in names if _is_name(n)}) != len(names):
+    if not isinstance(names, list) or len({n for n in names if _is_name(n)}) != len(names):
         raise UserError(f"{path} does not name its classes; {REMEDY}")
     return facts
 

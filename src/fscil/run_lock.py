@@ -32,6 +32,10 @@ def held(folder: Path) -> Iterator[None]:
         lock.release()
 
 
+class InUseError(UserError):
+    """Another process holds the folder."""
+
+
 class RunLock:
     """Held until it is released or its process dies, in whatever way: then the system releases it.
 
@@ -69,7 +73,7 @@ class RunLock:
             except BlockingIOError:
                 owner = os.read(handle, 500).decode(errors="replace") or "another process"
                 os.close(handle)
-                raise UserError(f"{self.folder} is in use by {owner}; wait for it, or choose another folder") from None
+                raise InUseError(f"{self.folder} is in use by {owner}; wait for it, or choose another folder") from None
             except BaseException:
                 os.close(handle)
                 raise

@@ -21,7 +21,8 @@ class Calibrator(nn.Module, ABC):
     permutation_equivariant: bool  # whether permuting the rows only permutes the logits
     two_inputs: bool = False  # rows and queries are [., 2d]: embeddings, then features as the encoder gives them
     cells: int = 0  # if not 0, rows and queries are [., cells * d]: maps of features before pooling, cell by cell
-    row_by_row: bool = False  # a class's logits depend on its own row alone, and cost enough to be computed only once
+    independent: bool = False  # a class's logits depend on its own row alone
+    row_by_row: bool = False  # it is, and a row's logits cost enough to be computed only once
 
     @property
     @abstractmethod

@@ -15,6 +15,7 @@ class Cosine(Calibrator):
     """scale * cos(row, query); it has no parameters."""
 
     permutation_equivariant = True
+    independent = True
 
     def __init__(self, dim: int, *, scale: float = 1.0) -> None:
         super().__init__()
@@ -32,6 +33,7 @@ class Linear(Calibrator):
     """row . query / |query|: a cosine times the row's length. It has no parameters."""
 
     permutation_equivariant = True
+    independent = True
 
     def __init__(self, dim: int) -> None:
         super().__init__()
@@ -48,6 +50,7 @@ class LearnedScale(Calibrator):
     """eta * cos(row, query), where eta is a parameter that starts at `scale` (LUCIR's Eq. 4)."""
 
     permutation_equivariant = True
+    independent = True
 
     def __init__(self, dim: int, *, scale: float = 1.0) -> None:
         super().__init__()

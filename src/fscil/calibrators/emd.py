@@ -35,6 +35,7 @@ class EMD(Calibrator):
     """
 
     permutation_equivariant = True
+    independent = True
     row_by_row = True
 
     def __init__(

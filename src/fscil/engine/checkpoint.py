@@ -59,5 +59,6 @@ def checksum(tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> str:
     for name in sorted(tensors):
         tensor = tensors[name]
         found.update(json.dumps([name, str(tensor.dtype), list(tensor.shape)]).encode())
-        found.update(tensor.contiguous().flatten().view(torch.uint8).numpy().data)
+        if tensor.numel():  # an empty one may have strides that cannot be viewed as bytes
+            found.update(tensor.contiguous().flatten().view(torch.uint8).numpy().data)
     return found.hexdigest()

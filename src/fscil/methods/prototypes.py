@@ -77,10 +77,14 @@ class PrototypeMethod(Method):
         self.model.add_rows(self.prototypes(class_means(self.embed(session.images), session.labels, session.classes)))
 
     def prototypes(self, means: Tensor) -> Tensor:
-        """The rows of new classes; where rows are pairs, they have no trained row."""
-        if self.model.calibrator.two_inputs:
-            means[:, means.shape[1] // 2 :] = 0
-        return means
+        return as_prototypes(means, self.model)
+
+
+def as_prototypes(means: Tensor, model: Model) -> Tensor:
+    """The rows of new classes, from their means; where rows are pairs, they have no trained row."""
+    if model.calibrator.two_inputs:
+        means[:, means.shape[1] // 2 :] = 0
+    return means
 
 
 def class_means(embeddings: Tensor, labels: Tensor, classes: tuple[int, ...]) -> Tensor:

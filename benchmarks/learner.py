@@ -1,0 +1,102 @@
+"""The learner: teaching and predicting beside the encoder's own time, and with ten thousand classes."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from benchmarks.closed_form import in_turns
+from benchmarks.figures import Figure
+from fscil import model as models
+from fscil.learner import Learner
+from fscil.learner.changes import Sample
+from fscil.learner.knowledge import Knowledge
+from fscil.learner.saving import save
+from fscil.learner.store import TAUGHT
+from fscil.model_folder import TAUGHT as TAUGHT_FILE
+from fscil.model_folder import load_model
+from fscil.pictures import stacked
+
+SHOTS = 5
+
+
+def measure() -> Iterator[Figure]:
+    yield from beside_the_encoder("embedded")
+    with tempfile.TemporaryDirectory() as place:
+        yield from beside_the_encoder(str(untrained(Path(place) / "model", "resnet18", 256, 224)))
+    for classes in (100, 10_000):
+        yield from with_classes(classes, 64)
+    yield from with_classes(10_000, 512)
+
+
+def untrained(folder: Path, encoder: str, stored: int, size: int) -> Path:
+    """A model folder without classes; time does not depend on weights."""
+    spec = models.ModelSpec(encoder, stored, size, (0.5,) * 3, (0.25,) * 3, calibrator_options={"scale": 16.0})
+    save(Knowledge(models.build(spec, 0), (), None), folder, None)
+    return folder
+
+
+def noise(count: int, size: int, seed: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(0, 256, (count, 3, size, size), dtype=torch.uint8, generator=generator)
+
+
+def beside_the_encoder(encoder: str) -> Iterator[Figure]:
+    """Teaching five photos and predicting one, against embedding the same decoded photos; ten classes are known."""
+    learner, number = Learner(encoder), iter(range(1_000_000))
+    model = learner._knowledge.model
+    size = model.spec.stored_size
+    for i in range(10):
+        learner.teach(f"class {i}", noise(SHOTS, size, i + 1))
+    five, one = (stacked(noise(count, size, 0), size) for count in (SHOTS, 1))
+    ms = in_turns(3, predict=lambda: learner.predict(one), encode_one=lambda: model.embed_here(one))
+    teach = {"teach": lambda: learner.teach(f"new {next(number)}", five), "encode_five": lambda: model.embed_here(five)}
+    ms |= in_turns(3, **teach)
+    name = "embedded" if encoder == "embedded" else model.spec.encoder
+    for verb, other, what in (("teach", "encode_five", "five photos"), ("predict", "encode_one", "one photo")):
+        measured = {f"{verb}, ms": ms[verb], "the encoder alone, ms": ms[other]}
+        yield Figure(f"{verb} {what}, {name}", ms[verb] / ms[other], "times the encoder's time", measured)
+
+
+def with_classes(classes: int, dim: int) -> Iterator[Figure]:
+    """Load, teach one more and predict, without the encoder's time; classes of five photos."""
+    encoder = {64: "resnet20", 512: "resnet18-32"}[dim]
+    with tempfile.TemporaryDirectory() as place:
+        folder = untrained(Path(place) / "model", encoder, 32, 32)
+        learner = Learner.load(folder)
+        rng = np.random.default_rng(0)
+        centres = rng.random((classes, dim), np.float32)
+        vectors = (centres[:, None] + 0.3 * rng.random((classes, SHOTS, dim), np.float32)).reshape(-1, dim)
+        names = [f"class {i // SHOTS}" for i in range(len(vectors))]
+        samples = [
+            Sample(row, hashlib.sha256(row.tobytes()).digest(), f"photo {i}.jpg") for i, row in enumerate(vectors)
+        ]
+        learner._add("teach", names, samples, TAUGHT)
+        model, base = load_model(folder)
+        image, five, number = noise(1, 32, 0), noise(SHOTS, 32, 1), iter(range(1_000_000))
+        encode_one = in_turns(0.5, one=lambda: learner._knowledge.model.embed_here(image))["one"]
+        encode_five = in_turns(0.5, five=lambda: learner._knowledge.model.embed_here(five))["five"]
+        started = time.perf_counter()
+        Knowledge(model, base, folder)
+        load = 1000 * (time.perf_counter() - started)
+        fresh = Learner.load(folder)
+        started = time.perf_counter()
+        fresh.predict(image)
+        first = 1000 * (time.perf_counter() - started) - encode_one
+        ms = in_turns(1, predict=lambda: fresh.predict(image))
+        ms |= in_turns(3, teach=lambda: fresh.teach(f"new {next(number)}", five))
+        measured = {
+            "load, ms": load,
+            "first prediction, ms": first,
+            "prediction, ms": ms["predict"] - encode_one,
+            "teaching five photos, ms": ms["teach"] - encode_five,
+            "classes.safetensors, MB": (folder / TAUGHT_FILE).stat().st_size / 1e6,
+        }
+        slowest = max(load, first, ms["teach"] - encode_five) / 1000
+        yield Figure(f"a learner of {classes} classes, d = {dim}", slowest, "seconds for the slowest verb", measured)

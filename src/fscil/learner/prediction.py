@@ -1,0 +1,121 @@
+"""Prediction: a photo's class, how sure that is, and what else it could be; or `unknown`, and why."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fscil.errors import UserError
+from fscil.learner.confidence import softmax
+from fscil.learner.knowledge import AT_ONCE, Knowledge
+from fscil.learner.lesson import shown
+from fscil.learner.names import UNKNOWN
+from fscil.learner.store import COUNTER, Store, unit
+from fscil.learner.unknown import Unknown
+from fscil.pictures import decode_each
+
+
+@dataclass(frozen=True)
+class Rival:
+    name: str
+    probability: float
+
+
+@dataclass(frozen=True)
+class Prediction:
+    name: str  # the best class, or `unknown`
+    probability: float  # of the best class among all
+    best: str  # the best class, whether or not the photo is unknown
+    score: float  # its logit, which the threshold for unknown is compared with
+    rivals: tuple[Rival, ...]  # the next classes
+    calibrated: bool  # whether probabilities were calibrated; see Learner.confidence
+    reason: str  # why it is unknown; empty if it is not
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Scored:
+    """Logits of photos over the classes that may be answered, in order of their names."""
+
+    logits: NDArray[np.float64]  # [n, classes]
+    probabilities: NDArray[np.float64]  # [n, classes]
+    names: list[str]
+    calibrated: bool
+    nearest: list[str]  # the counter-example that a photo is nearer to than to its best class; empty: none
+
+
+def scored(knowledge: Knowledge, images: Any) -> Scored:
+    parts = [_part(knowledge, images[i : i + AT_ONCE], i) for i in range(0, len(images), AT_ONCE)]
+    if not parts:
+        parts = [_part(knowledge, [], 0)]
+    return Scored(
+        np.concatenate([part.logits for part in parts]),
+        np.concatenate([part.probabilities for part in parts]),
+        parts[-1].names,
+        parts[-1].calibrated,
+        [each for part in parts for each in part.nearest],
+    )
+
+
+def _part(knowledge: Knowledge, images: Any, first: int) -> Scored:
+    model, size = knowledge.model, knowledge.model.spec.stored_size
+    embeddings = model.embed_here(_pixels(images, size, first))
+    with knowledge.lock:
+        confidence, _ = knowledge.measured()
+        logits, columns = knowledge.logits(embeddings)
+        best = columns.order[logits.argmax(1)]
+        dim = model.encoder.dim
+        rows = model.rows[torch.from_numpy(best).to(model.rows.device), :dim].cpu().numpy()
+        nearest = nearest_counters(knowledge.store, embeddings[:, :dim].cpu().numpy(), rows)
+    temperature = confidence.temperature or 1.0
+    names = columns.answers
+    return Scored(logits, softmax(logits / temperature), names, confidence.temperature is not None, nearest)
+
+
+def _pixels(images: Any, size: int, first: int) -> torch.Tensor:
+    """uint8 [n, 3, size, size]"""
+    if isinstance(images, torch.Tensor) and images.shape[2:] == (size, size):
+        return images
+    pixels = []
+    for each in decode_each(images, size, first):
+        if isinstance(each, UserError):
+            raise each
+        pixels.append(each.pixels)
+    return torch.stack(pixels) if pixels else torch.empty(0, 3, size, size, dtype=torch.uint8)
+
+
+def nearest_counters(store: Store, queries: NDArray[np.float32], rows: NDArray[np.float32]) -> list[str]:
+    """For every query [n, d] and its best class's row, the counter-example that is nearer than that row, by cosine."""
+    places = store.with_role(COUNTER)
+    if not len(places):
+        return [""] * len(queries)
+    directions = unit(queries)
+    cosines = directions @ store.directions(places, queries.shape[1]).T
+    to_class = (directions * unit(rows)).sum(1)
+    return [
+        shown(store, int(places[near.argmax()])) if near.max() > own else ""
+        for near, own in zip(cosines, to_class, strict=True)
+    ]
+
+
+def predictions(found: Scored, unknown: Unknown | None, rivals: int) -> list[Prediction]:
+    """unknown: None answers with the best class in any case."""
+    made = []
+    for logits, probabilities, counter in zip(found.logits, found.probabilities, found.nearest, strict=True):
+        order = np.argsort(-logits, kind="stable")[: rivals + 1]
+        best, score = found.names[order[0]], float(logits[order[0]])
+        reason = ""
+        if unknown is not None and counter:
+            reason = f"nearer to the counter-example {counter} than to {best}"
+        elif unknown is not None and unknown.threshold is not None and score < unknown.threshold:
+            reason = f"less like {best} than {round(100 * (unknown.kept or 0))} % of photos are like their own class"
+        ranked = [Rival(found.names[i], float(probabilities[i])) for i in order]
+        name = UNKNOWN if reason else best
+        made.append(Prediction(name, ranked[0].probability, best, score, tuple(ranked[1:]), found.calibrated, reason))
+    return made

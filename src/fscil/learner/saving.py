@@ -1,0 +1,99 @@
+"""A learner's model folder: config.json, model.safetensors, classes.safetensors and a card. It needs no network."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from pathlib import Path
+
+from fscil import __version__
+from fscil.engine.checkpoint import save_tensors
+from fscil.errors import UserError
+from fscil.files import read_regular, write_atomically
+from fscil.learner import store_file
+from fscil.learner.home import model_checksum
+from fscil.learner.knowledge import Knowledge
+from fscil.model_folder import FORMAT
+from fscil.naming import printable
+from fscil.run_lock import HALF_WRITTEN
+
+MOST_BYTES = 2**33
+MOST_NAMED = 100  # classes that the card lists
+CONFIG, MODEL, CARD = "config.json", "model.safetensors", "README.md"
+
+
+def save(knowledge: Knowledge, folder: Path, source: Path | None) -> None:
+    """source: the folder that the model comes from, whose files are copied. config.json is written last: before that
+    there is no model folder, whatever happens."""
+    check_free(folder)
+    if source is not None:
+        for name in (MODEL, CARD):
+            if os.path.exists(source / name):
+                write_atomically(folder / name, _read(source / name))
+        config = _read(source / CONFIG)
+    else:
+        own, state = len(knowledge.base), dict(knowledge.model.state_dict())
+        state.update(rows=state["rows"][:own], base=state["base"][:own])
+        save_tensors(folder / MODEL, state, {"format": FORMAT})
+        facts = {
+            "format": FORMAT,
+            "model": dataclasses.asdict(knowledge.model.spec),
+            "class_names": knowledge.base,
+            "fscil": __version__,
+        }
+        config = (json.dumps(facts, indent=2, ensure_ascii=False) + "\n").encode()
+        write_atomically(folder / CARD, card(knowledge).encode())
+    store_file.write(folder, knowledge.store, model_checksum(folder / MODEL))
+    write_atomically(folder / CONFIG, config)
+
+
+def check_free(folder: Path) -> None:
+    """Refuse a folder with anything in it but what a killed `save` has left."""
+    if "\0" in str(folder):
+        raise UserError("a folder's name cannot have a null character in it; choose another one")
+    if not os.path.lexists(folder):
+        return
+    ours = {MODEL, CARD, store_file.FILE}
+    if not os.path.isdir(folder) or any(n not in ours and not HALF_WRITTEN.fullmatch(n) for n in os.listdir(folder)):
+        raise UserError(f"{folder} exists already; choose a folder that does not")
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return read_regular(path, MOST_BYTES)
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror}); check the file and its permissions") from error
+
+
+def card(knowledge: Knowledge) -> str:
+    store, spec = knowledge.store, knowledge.model.spec
+    counts = {name: len(places) for name, places in store.classes()}
+    lines = [f"| {_cell(name)} | {n} |" for name, n in sorted(counts.items())[:MOST_NAMED]]
+    if len(counts) > MOST_NAMED:
+        lines.append(f"| and {len(counts) - MOST_NAMED} more | |")
+    return f"""---
+library_name: fscil
+tags: [few-shot-class-incremental-learning, image-classification]
+---
+# A classifier that was taught
+
+```python
+from fscil import Learner
+
+learner = Learner.load("PATH OF THIS FOLDER")
+learner.predict("photo.jpg")
+```
+
+Its encoder, {spec.encoder} with weights {spec.weights}, is fixed: classes are means of the embeddings of their photos.
+`classes.safetensors` holds those embeddings, with file names and hashes, but no photos. When the learner was saved it
+knew:
+
+| class | photos |
+|---|---|
+{chr(10).join(lines)}
+"""
+
+
+def _cell(text: str) -> str:
+    return printable(text).replace("|", "\\|").replace("<", "&lt;")
