@@ -276,3 +276,21 @@ def test_meta_training_lowers_its_loss(make_method: MakeMethod, benchmark: Bench
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     losses = [line["loss"] for line in lines if line["stage"] == "meta-train"]
     assert losses[-1] < 0.8 * losses[0]
+
+
+@pytest.mark.parametrize(("pre_training", "meta_training"), [("basic", "none"), ("none", "basic")])
+def test_meta_training_has_an_augmentation_of_its_own(
+    make_method: MakeMethod,
+    recording_engine: Any,
+    benchmark: Benchmark,
+    pre_training: str,
+    meta_training: str,
+) -> None:
+    base = benchmark.sessions[0]
+    augmentations = {"augmentation": pre_training, "meta_augmentation": meta_training}
+    method = make_method("limit", benchmark, engine=recording_engine, encoder_lr=2e-4, **augmentations)
+    method.learn_base(base)
+    originals = {image.numpy().tobytes() for image in base.images}
+    first, last = (stage.prepare(0)["images"].flatten(0, 1) for stage in recording_engine.stages)
+    kept = [all(image.numpy().tobytes() in originals for image in images) for images in (first, last)]
+    assert kept == [pre_training == "none", meta_training == "none"]

@@ -49,6 +49,12 @@ class MetaSettings(EmbeddingSettings, PretrainSettings):
         least=1,
         most=MOST_STEPS,
     )
+    meta_augmentation: str = setting(
+        "same",
+        "of meta-training, if the encoder learns: the same as of pre-training, or none, basic or autoaug; the paper "
+        "does not say",
+        choices=("same", "none", "basic", "autoaug"),
+    )
     augmented_steps: int = setting(
         0,
         "iterations of meta-training after which images are no longer augmented, if the encoder learns; 0: they always "
@@ -176,7 +182,8 @@ class MetaTrained(PrototypeMethod):
     def augmentations(self) -> tuple[Augment, Augment]:
         """Of the first augmented_steps, and of those after them."""
         settings, model = self.settings, self.model
-        usual = build_augmentation(settings, settings.augmentation, model)
+        name = settings.augmentation if settings.meta_augmentation == "same" else settings.meta_augmentation
+        usual = build_augmentation(settings, name, model)
         return usual, build_augmentation(settings, "none", model) if settings.augmented_steps else usual
 
     def is_late(self, first: int) -> bool:
