@@ -93,10 +93,10 @@ def check_path(path: str | PathLike[str]) -> Path:
     """Refuse what could not be written, before the time that an export takes."""
     try:
         target = expand_user(os.fspath(path))
-        exists, folder = os.path.lexists(target), target.parent
-        while not os.path.lexists(folder):
-            folder = folder.parent
-        writable = os.path.isdir(folder) and os.access(folder, os.W_OK)
+        os.lstat(target)
+        exists = True
+    except (FileNotFoundError, NotADirectoryError):
+        exists = False
     except (TypeError, ValueError, OSError) as error:
         raise UserError(
             f"{path!r} cannot be the name of a file ({error}); choose another that ends in .onnx"
@@ -105,7 +105,10 @@ def check_path(path: str | PathLike[str]) -> Path:
         raise UserError(f"{target} is not the name of an ONNX file; choose one that ends in .onnx")
     if exists:
         raise UserError(f"{target} exists already; choose another name")
-    if not writable:
+    folder = target.parent
+    while not os.path.lexists(folder):
+        folder = folder.parent
+    if not (os.path.isdir(folder) and os.access(folder, os.W_OK)):
         raise UserError(f"{target} cannot be written: {folder} is not a folder that you may write to; choose another")
     return target
 
