@@ -270,6 +270,24 @@ def test_calibrators_that_cannot_be_exported_are_refused(monkeypatch: pytest.Mon
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("emd", {"cells": 225}, "'emd' solves transport problems"),
+        ("bi-lstm", {}, "'bi-lstm' of this model can be exported for a fixed number"),
+        ("transformer", {"slots": 9}, "'transformer' of this model can be exported for a fixed number"),
+    ],
+)
+def test_calibrators_of_ours_that_cannot_be_exported_are_refused(
+    name: str, options: dict[str, int], message: str, tmp_path: Path
+) -> None:
+    spec = replace(TINY, calibrator=name, calibrator_options=options)
+    with pytest.raises(UserError, match=message):
+        export_onnx(
+            learner_of(models.build(spec, 3).requires_grad_(False).eval(), ["a", "b", "c"]), tmp_path / "a.onnx"
+        )
+
+
 def test_a_program_with_other_answers_is_not_written(
     documented: Documented, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

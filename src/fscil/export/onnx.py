@@ -69,10 +69,16 @@ def export_onnx(
 
 def exported(known: Known, encoder_only: bool) -> bytes:
     model = known.model
+    name = model.calibrator_name
     if model.calibrator.cells:
         raise UserError(
-            f"the calibrator {model.calibrator_name!r} solves transport problems, for which ONNX has no operation; "
-            "export a model of another method"
+            f"the calibrator {name!r} solves transport problems, for which ONNX has no operation; export a model of "
+            "another method"
+        )
+    if not encoder_only and (name == "bi-lstm" or getattr(model.calibrator, "slots", None)):
+        raise UserError(
+            f"the calibrator {name!r} of this model can be exported for a fixed number of classes only; export its "
+            "encoder alone, or a model of another method"
         )
     graph = EncoderGraph(model) if encoder_only else ClassifierGraph(model)
     try:
