@@ -7,8 +7,6 @@ import io
 import json
 import os
 import re
-import sys
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,17 +16,17 @@ import onnxruntime
 import pytest
 import torch
 from PIL import Image, ImageOps
-from torch import Tensor, nn
 
-from fscil import Learner, UserError, calibrators, encoders
+from export_helpers import TINY, learner_of, model_of, tiny
+from fscil import Learner, UserError
 from fscil import model as models
-from fscil.calibrators import Cosine
 from fscil.datasets.decode import decode_image
 from fscil.export import export_onnx
 from fscil.export.check import drawn
 from fscil.export.resize import Resize
-from fscil.learner.sources import model_from_nothing
-from fscil.model import Model, ModelSpec
+from fscil.model import ModelSpec
+
+__all__ = ["tiny"]  # a fixture
 
 DOCUMENT = Path(__file__).parent.parent / "docs" / "export.md"
 CLOSE = 1e-3  # of the largest logit
@@ -50,28 +48,6 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return photos_in(tmp_path_factory.mktemp("photos"))
 
 
-def model_of(spec: ModelSpec, classes: int) -> Model:
-    """Random but for an encoder of 32 px images, and with all that may be done to embeddings."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        model = models.build(spec, classes)
-        model.whitening.add_(0.05 * torch.randn(model.encoder.dim, model.encoder.dim))
-    model.requires_grad_(False).eval()
-    if spec.encoder == "resnet20":
-        model.encoder.backbone.load_state_dict(model_from_nothing("embedded").encoder.backbone.state_dict())
-    if classes:
-        size, n = spec.stored_size, len(model.rows)
-        pixels = torch.randint(0, 256, (n, 3, size, size), generator=torch.Generator().manual_seed(1))
-        model.rows += model.embed_here(pixels.to(torch.uint8))
-    return model
-
-
-def learner_of(model: Model, base: list[str]) -> Learner:
-    learner = Learner()
-    learner._begin(model, base)
-    return learner
-
-
 SMALL = ModelSpec("resnet20", 32, 32, (0.5, 0.45, 0.4), (0.25,) * 3, power=0.5, mirror=True, base_margin=0.4)
 MODELS = {
     "transformer": replace(SMALL, calibrator="transformer", calibrator_options={"scale": 2.0}),
@@ -87,27 +63,6 @@ MODELS = {
         SMALL, encoder="resnet18", stored_size=72, input_size=64, mirror=False, calibrator_options={"scale": 16.0}
     ),
 }
-
-
-class Tiny(nn.Module):
-    dim = 8
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Conv2d(3, 8, 3, stride=2)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.layer(x).relu().mean((2, 3))
-
-
-TINY = ModelSpec("tiny", 36, 32, (0.5,) * 3, (0.25,) * 3, mirror=True, calibrator_options={"scale": 16.0})
-
-
-@pytest.fixture(scope="module", autouse=True)
-def tiny() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(encoders.BACKBONES, "tiny", Tiny)
-        yield
 
 
 @dataclass
@@ -254,40 +209,6 @@ def test_resizing_is_pillows_bit_for_bit(seed: int) -> None:
     np.testing.assert_array_equal(Resize(size)(picture)[0].permute(1, 2, 0).numpy(), wanted)
 
 
-class OnTheHost(Cosine):
-    """Of another package; it leaves torch."""
-
-    def forward(self, rows: Tensor, queries: Tensor) -> Tensor:
-        return torch.from_numpy(queries.numpy() @ rows.numpy().T)
-
-
-def test_calibrators_that_cannot_be_exported_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setitem(calibrators.BUILT_IN, "theirs", OnTheHost)
-    learner = learner_of(model_of(replace(TINY, calibrator="theirs", calibrator_options={}), 3), ["a", "b", "c"])
-    with pytest.raises(UserError, match="calibrator theirs cannot be exported to ONNX") as caught:
-        export_onnx(learner, tmp_path / "a.onnx")
-    assert "\n" not in str(caught.value)
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    ("name", "options", "message"),
-    [
-        ("emd", {"cells": 225}, "'emd' solves transport problems"),
-        ("bi-lstm", {}, "'bi-lstm' of this model can be exported for a fixed number"),
-        ("transformer", {"slots": 9}, "'transformer' of this model can be exported for a fixed number"),
-    ],
-)
-def test_calibrators_of_ours_that_cannot_be_exported_are_refused(
-    name: str, options: dict[str, int], message: str, tmp_path: Path
-) -> None:
-    spec = replace(TINY, calibrator=name, calibrator_options=options)
-    with pytest.raises(UserError, match=message):
-        export_onnx(
-            learner_of(models.build(spec, 3).requires_grad_(False).eval(), ["a", "b", "c"]), tmp_path / "a.onnx"
-        )
-
-
 def test_a_program_with_other_answers_is_not_written(
     documented: Documented, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -311,27 +232,3 @@ def test_a_learner_without_classes_is_exported_for_those_to_come(tmp_path: Path)
     learner.teach("b", images[1])
     (logits,) = pair.session.run(["logits"], {"images": images, "rows": rows, "margins": np.zeros(2, np.float32)})
     assert [["a", "b"][i] for i in logits.argmax(1)] == [each.best for each in learner.predict(list(images))]
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("model", "ends in .onnx"),
-        ("there.onnx", "exists already"),
-        ("there.onnx/a.onnx", "not a folder that you may write to"),
-        ("a\0.onnx", "cannot be the name of a file"),
-    ],
-)
-def test_bad_paths_are_refused_at_once(tmp_path: Path, name: str, message: str) -> None:
-    (tmp_path / "there.onnx").write_bytes(b"mine")
-    with pytest.raises(UserError, match=message) as caught:
-        export_onnx("no such folder", tmp_path / name)
-    assert "\n" not in str(caught.value)
-    assert (tmp_path / "there.onnx").read_bytes() == b"mine"
-
-
-@pytest.mark.parametrize("missing", ["onnx", "onnxscript", "onnxruntime"])
-def test_missing_packages_are_named(missing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, missing, None)
-    with pytest.raises(UserError, match=rf'needs {missing} .* pip install "fscil\[onnx\]"'):
-        export_onnx("no such folder", tmp_path / "a.onnx")
