@@ -150,13 +150,17 @@ class Model(nn.Module):
         return torch.cat(parts) if parts else self.rows.new_empty(0, self.rows.shape[1])
 
     def _embed(self, images: Tensor, encode: Callable[[Tensor], Tensor]) -> Tensor:
-        features = [encode(view) for view in self._views(images)]
+        return self.join_views([encode(view) for view in self.views(images)])
+
+    def join_views(self, features: Sequence[Tensor]) -> Tensor:
+        """The embeddings of images, from what the encoder gives for each of their views [n, d]."""
         embeddings = sum_of(map(self._raise, features)) / len(features) @ self.whitening
         if not self.calibrator.two_inputs:
             return embeddings
         return torch.cat([embeddings, sum_of(F.normalize(each, dim=1) for each in features) / len(features)], 1)
 
-    def _views(self, images: Tensor) -> list[Tensor]:
+    def views(self, images: Tensor) -> list[Tensor]:
+        """An image as it is, or those that it is embedded as the mean of."""
         views = [images, images.flip(-1)] if self.mirror else [images]
         if not self.shift:
             return views

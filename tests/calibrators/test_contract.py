@@ -140,6 +140,31 @@ def test_exported_programs_take_any_number_of_queries(how: str, name: str, optio
         assert close(program(tokens(n, n)), head(tokens(n, n)))
 
 
+class OpenHead(nn.Module):
+    """A calibrator whose classes are given with the queries."""
+
+    def __init__(self, calibrator: Calibrator) -> None:
+        super().__init__()
+        self.calibrator = calibrator
+
+    def forward(self, rows: Tensor, queries: Tensor) -> Tensor:
+        return self.calibrator.predict(rows, queries)
+
+
+# torch unrolls an LSTM over the classes, and there are fewer placeholders the more classes there are
+OPEN = [(name, options) for name, options in CASES if name != "bi-lstm" and "slots" not in options]
+
+
+@pytest.mark.parametrize(("name", "options"), OPEN, ids=[f"{name} {options}" for name, options in OPEN])
+@torch.no_grad()
+def test_exported_programs_take_any_number_of_classes(name: str, options: dict[str, Any]) -> None:
+    head = OpenHead(build(name, options)).eval()
+    shapes = ({0: torch.export.Dim("classes")}, {0: torch.export.Dim("batch")})
+    program = torch.export.export(head, (tokens(9, 2), tokens(3, 3)), dynamic_shapes=shapes).module()
+    for n in (2, 30, 1500):
+        assert close(program(tokens(n, n), tokens(4, 4)), head(tokens(n, n), tokens(4, 4)))
+
+
 @torch.no_grad()
 def test_exported_programs_do_not_split_queries() -> None:
     """With so little memory, predictions of many queries are computed in parts; the program has one size for all."""

@@ -33,9 +33,11 @@ def merge(one: tuple[Tensor, Tensor], other: tuple[Tensor, Tensor]) -> tuple[Ten
 
 def attend_in_blocks(tokens: Tensor, keys: Tensor, values: Tensor, memory: float) -> tuple[Tensor, ...]:
     """Like attend, with no more than `memory` MiB of scores at a time."""
+    if torch.compiler.is_compiling():  # an exported program must not depend on how many there are
+        return attend(tokens, keys, values)
     side = max(1, min(SIDE, math.isqrt(int(memory * 2**20) // keys.element_size())))
     space = None
-    if not (torch.is_grad_enabled() or torch.compiler.is_compiling()):
+    if not torch.is_grad_enabled():
         space = keys.new_empty(min(side, len(tokens)) * min(side, len(keys)))
 
     def to_some(tokens: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
@@ -53,6 +55,8 @@ def in_blocks(
     function: Callable[..., tuple[Tensor, ...]], *tensors: Tensor, n: int | None = None
 ) -> tuple[Tensor, ...]:
     """function(*tensors), which treats each row independently, n rows at a time to keep intermediate results small"""
+    if torch.compiler.is_compiling():
+        return function(*tensors)
     rows, n = len(tensors[0]), n or at_once(CACHE, 8 * tensors[0].shape[1])
     if rows <= n:
         return function(*tensors)

@@ -33,8 +33,8 @@ class BiLSTM(SetFunction):
     def _logits(self, rows: Tensor, queries: Tensor, drop: nn.Module) -> Tensor:
         """Some queries at a time."""
         exported = torch.compiler.is_compiling()
-        if len(rows) == 0 or (not exported and len(queries) == 0):
-            return queries.new_empty(queries.shape[0], len(rows))
+        if rows.shape[0] == 0 or (not exported and len(queries) == 0):
+            return queries.new_empty(queries.shape[0], rows.shape[0])
         f_rows, (state, cell) = self.f(rows[None])  # the same for all queries, which come later
 
         def some(x: Tensor) -> Tensor:

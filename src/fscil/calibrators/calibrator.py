@@ -15,7 +15,7 @@ class Calibrator(nn.Module, ABC):
 
     Built by `build(name, dim, **options)`. Parameters must not depend on C, and each query's logits must not depend on
     the other queries. A subclass that computes in Python loops, or keeps something between calls, must not do so while
-    `torch.compiler.is_compiling()`: models are exported with torch.export.
+    `torch.compiler.is_compiling()`, nor ask for len(rows) there, which would become a constant: models are exported.
     """
 
     permutation_equivariant: bool  # whether permuting the rows only permutes the logits

@@ -31,7 +31,7 @@ class DeepSets(SetFunction):
 
     def _logits(self, rows: Tensor, queries: Tensor, drop: nn.Module) -> Tensor:
         """Some classes and queries at a time."""
-        C = len(rows)
+        C = rows.shape[0]  # not len(rows), which an exported program would keep
         if C == 0:
             return queries.new_empty(queries.shape[0], 0)
         h_rows = self.h(rows)

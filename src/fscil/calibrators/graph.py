@@ -19,7 +19,7 @@ class Graph(Attention):
     permutation_equivariant = True
 
     def _logits(self, rows: Tensor, queries: Tensor, drop: nn.Module) -> Tensor:
-        if len(rows) == 0:
+        if rows.shape[0] == 0:
             return queries.new_empty(queries.shape[0], 0)
         rows = self._calibrate(rows, drop)
         if self.cosine:

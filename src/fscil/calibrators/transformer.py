@@ -47,7 +47,7 @@ class Transformer(Attention):
 
     def with_placeholders(self, rows: Tensor) -> Tensor:
         """All classes that take part in attention, those of the rows first: [C, d] -> [max(C, slots), d]"""
-        return rows if self.placeholders is None else torch.cat([rows, self.placeholders[len(rows) :]])
+        return rows if self.placeholders is None else torch.cat([rows, self.placeholders[rows.shape[0] :]])
 
     def calibrate(self, rows: Tensor, queries: Tensor) -> tuple[Tensor, Tensor]:
         """rows W^ [C, d], queries phi(x) [Q, d] -> W~ [Q, C, d], phi~(x) [Q, d]: each query has its own rows."""
@@ -81,7 +81,7 @@ class Transformer(Attention):
     def _closed_form(self, rows: Tensor, queries: Tensor) -> Tensor:
         weights = closed_form.fold(self)
         terms = closed_form.class_terms(weights, self.with_placeholders(rows), self.memory)
-        return closed_form.logits(weights, terms, queries, self.memory)[:, : len(rows)]
+        return closed_form.logits(weights, terms, queries, self.memory)[:, : rows.shape[0]]
 
     @torch.no_grad()
     def predict(self, rows: Tensor, queries: Tensor) -> Tensor:
@@ -91,7 +91,7 @@ class Transformer(Attention):
         at the end) or forgotten (rows removed) in the meantime, they are updated in time linear in C; after any other
         change of rows or weights they are rebuilt, as in the first call.
         """
-        if len(rows) == 0:
+        if rows.shape[0] == 0:
             return queries.new_empty(queries.shape[0], 0)
         if torch.compiler.is_compiling():  # an exported program keeps nothing
             return self._closed_form(rows, queries)
