@@ -24,7 +24,7 @@ MOST_WORK = 2e7  # photos times classes; with more, a linear probe takes minutes
 
 @dataclass(frozen=True)
 class Photos:
-    """Photos as the encoder sees them. Both [n, d]: embeddings before whitening, and the mean of normalised features."""
+    """Photos as the encoder sees them, [n, d] each: embeddings before whitening, and the mean of unit features."""
 
     embeddings: Tensor
     features: Tensor

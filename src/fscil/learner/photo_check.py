@@ -126,7 +126,7 @@ def _about_classes(folder: PhotoFolder, usable: Sequence[Seen]) -> list[Problem]
     median = statistics.median(counts.values())
     for words, which in (
         ("many more photos", [name for name, n in counts.items() if n >= IMBALANCE * median]),
-        ("far fewer photos", [name for name, n in counts.items() if 1 < n and n * IMBALANCE <= median]),
+        ("far fewer photos", [name for name, n in counts.items() if n > 1 and n * IMBALANCE <= median]),
     ):
         if which:
             sentence = f"{words} of {_names(which)} than of a usual class, which has {median:g}"

@@ -120,7 +120,8 @@ def _files(found: PhotoFolder, folder: Path, depth: int = 0) -> Iterator[Path]:
 
 def _entries(found: PhotoFolder, folder: Path) -> tuple[list[Path], list[Path]]:
     """Folders and files, sorted, without what is hidden and what file managers leave behind."""
-    folders, files = [], []
+    folders: list[Path] = []
+    files: list[Path] = []
     try:
         with os.scandir(folder) as entries:
             for entry in sorted(entries, key=lambda each: each.name):
@@ -152,7 +153,9 @@ def _check_names(found: PhotoFolder) -> None:
     for name in names:
         plain = " ".join(unicodedata.normalize("NFKC", name).casefold().split())
         if plain in seen:
-            sentence = f"the classes {printable(seen[plain])} and {printable(name)} are called alike; merge or rename them"
+            sentence = (
+                f"the classes {printable(seen[plain])} and {printable(name)} are called alike; merge or rename them"
+            )
             found.problems.append(Problem("alike", BAD, sentence, (seen[plain], name)))
         seen.setdefault(plain, name)
 

@@ -15,13 +15,21 @@ from fscil.learner.heads import Learned, Photos
 
 
 def cosines_of(learned: Learned, photos: Photos) -> tuple[Tensor, Tensor | None]:
-    """To the classes' means [n, classes], and to their trained rows where there are any."""
+    """To the classes' means [n, classes], and to their trained rows where there are any.
+
+    A class without a trained row gets the cosine to one that would change nothing: what paired adds to the best base
+    class, over trust.
+    """
     d = photos.embeddings.shape[1]
     means = F.normalize(learned.rows[:, :d], dim=1)
     to_means = F.normalize(photos.embeddings @ learned.whitening, dim=1) @ means.T
     if not learned.calibrator.two_inputs:
         return to_means, None
-    return to_means, photos.features @ F.normalize(learned.rows[:, d:], dim=1).T
+    trained = F.normalize(learned.rows[:, d:], dim=1)
+    has_row, trust = trained.square().sum(1) > 0, learned.calibrator.options["trust"]
+    to_trained = photos.features @ trained.T
+    informed = (to_means + trust * to_trained)[:, has_row].amax(1) - to_means[:, has_row].amax(1)
+    return to_means, torch.where(has_row, to_trained, informed[:, None] / trust)
 
 
 def as_unseen(kept: Learned, photos: Photos, unseen: Learned, unseen_photos: Photos) -> Tensor:
