@@ -7,9 +7,10 @@ from fscil.learner.names import UNKNOWN, check_name
 from fscil.learner.photos import TaughtPhoto
 from fscil.learner.prediction import Prediction, Rival
 from fscil.learner.store import Step
+from fscil.learner.training import check, fit
 from fscil.learner.unknown import Unknown
 
 __all__ = [
     "UNKNOWN", "Confidence", "Learner", "Lesson", "Pair", "Prediction", "Rival", "Step", "TaughtPhoto", "Unknown",
-    "check_name",
+    "check", "check_name", "fit",
 ]  # fmt: skip

@@ -149,7 +149,7 @@ def _head_choice(verdicts: dict[Head, Verdict], head: Head, kept: Photos, held: 
 def _compared(question: str, name: str, plain: Verdict, other_name: str, other: Verdict) -> tuple[bool, Choice]:
     """Whether the other is better by more than chance, and a sentence that says so."""
     gain, error = other.gain_over(plain)
-    better = gain > SURE * error and gain > 0
+    better = gain > SURE * error
     scores = {name: round(plain.score, 2), other_name: round(other.score, 2)}
     chosen = other_name if better else name
     sentence = (

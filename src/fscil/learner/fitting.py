@@ -7,7 +7,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,9 +23,9 @@ from fscil.engine import Engine
 from fscil.errors import UserError
 from fscil.images import Images
 from fscil.learner.changes import Sample
-from fscil.learner.check import Check, Material, look_at
 from fscil.learner.choosing import Choice, Chosen, choose
-from fscil.learner.heads import Learned, Photos, learn, photos_of
+from fscil.learner.folder_check import Check, Material, look_at
+from fscil.learner.heads import Photos, learn, photos_of
 from fscil.learner.photo_check import Seen
 from fscil.learner.photo_folder import BAD, STOP
 from fscil.learner.plan import Plan
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from fscil.learner.learner import Learner
 
 CODE = (*code_version.RUN, "learner")
+FORGOTTEN = 30 * 24 * 3600.0  # seconds after which nobody goes on with an interrupted fit
 
 
 @dataclass(frozen=True)
@@ -222,9 +223,18 @@ def work_folder(material: Material, plan: Plan, seed: int) -> Iterator[Path | No
         f"{each.digest.hex()} {each.photo.name!a} {h}" for each, h in zip(material.train, material.held, strict=True)
     ]
     folder = cache / "fit" / hashlib.sha256("\n".join(facts).encode()).hexdigest()[:24]
+    sweep(folder.parent)
     with run_lock.held(folder):
         yield folder
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def sweep(folder: Path) -> None:
+    """Remove what was interrupted long ago and never taken up again."""
+    with suppress(OSError):
+        for path in folder.iterdir():
+            if time.time() - path.stat().st_mtime > FORGOTTEN:
+                shutil.rmtree(path, ignore_errors=True)
 
 
 def engine_in(folder: Path | None, model: Model, seed: int, console: Console) -> Engine:
@@ -252,6 +262,3 @@ def told(
         said.append(f"Left out: {'; '.join(bad[:5])}{f' and {len(bad) - 5} more' if len(bad) > 5 else ''}.")
     said.append(f"All photos were learned; it took {duration(seconds)}.")
     return tuple(said)
-
-
-__all__ = ["Fitted", "Learned", "fit", "fit_folder"]

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fscil.learner.check import Check
     from fscil.learner.fitting import Fitted
+    from fscil.learner.folder_check import Check
     from fscil.learner.learner import Learner
 
 
 def check(folder: str | PathLike[str], **options: Any) -> Check:
-    """All problems of a folder of photos at once, what `fit` would do, and how long it would take; see check.py."""
-    from fscil.learner import check as checking
+    """All problems of a folder of photos at once, what `fit` would do, and how long that takes; see folder_check.py."""
+    from fscil.learner import folder_check
 
-    return checking.check(folder, **options)
+    return folder_check.check(folder, **options)
 
 
 def fit(folder: str | PathLike[str], out: str | PathLike[str] | None = None, **options: Any) -> Fitted:

@@ -20,7 +20,7 @@ from fscil.learner.sources import model_from_nothing
 from fscil.model import Model
 from fscil.progress import duration
 
-USUAL_SIZE = 256, 224  # stored and seen, where there is no encoder to ask
+USUAL_SIZE = 256, 32  # stored and seen, where there is no encoder to ask
 
 
 @dataclass(frozen=True)
