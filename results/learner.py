@@ -101,9 +101,11 @@ def sample(vector: torch.Tensor, key: str) -> changes.Sample:
     return changes.Sample(vector.numpy(), hashlib.sha256(key.encode()).digest(), Path(key).name)
 
 
-def fitted(birds: Birds, species: list[int], console: Console) -> tuple[Learner, dict[str, Any]]:
+def fitted(
+    birds: Birds, species: list[int], console: Console, shots: int = 0, seed: int = 0
+) -> tuple[Learner, dict[str, Any]]:
     """What fit does with a fixed encoder."""
-    photos, rows = birds.part(species, train=True)
+    photos, rows = birds.part(species, True, shots, seed)
     seen = [Seen(Photo(birds.paths[i], birds.keys[i], birds.names[birds.species[i]], "train"), b"", 500) for i in rows]
     held = torch.tensor(hold_out(seen))
     counts = counted(each.photo for each in seen)
@@ -160,7 +162,14 @@ def rivals(train: Photos, test: Photos, base: int) -> dict[str, dict[str, float]
     x, q = train.features.numpy(), test.features.numpy()
     e, f = normalize(train.embeddings.numpy()), normalize(test.embeddings.numpy())
     y, own = train.labels.numpy(), test.labels.numpy()
-    cv = {"Cs": [1, 10, 100, 1000], "cv": 3, "max_iter": 2000, "use_legacy_attributes": False, "l1_ratios": (0,)}
+    cv = {
+        "Cs": [1, 10, 100, 1000],
+        "cv": 3,
+        "max_iter": 2000,
+        "scoring": "accuracy",
+        "use_legacy_attributes": False,
+        "l1_ratios": (0,),
+    }
     models: dict[str, tuple[Any, NDArray[np.float32], NDArray[np.float32]]] = {
         # as with C = 1 on features as they are, whose length is about 30
         "logistic regression": (LogisticRegression(C=1000, max_iter=2000), x, q),
@@ -195,6 +204,7 @@ def one_draw(birds: Birds, draw: int, console: Console) -> dict[str, Any]:
         (known.embeddings, known.features, known.labels), (shots.embeddings, shots.features, shots.labels + BASE),
         strict=True,
     )))  # fmt: skip
+    small, said_of_small = fitted(birds, species, console, SHOTS, draw)
     test_base = test.where(test.labels < BASE)
     return {
         "draw": draw,
@@ -203,8 +213,10 @@ def one_draw(birds: Birds, draw: int, console: Console) -> dict[str, Any]:
         "fit, then 10 species taught": {"fit": after, **rivals(joined, test, BASE)},
         "30 species taught from nothing": {
             "learner": measured(from_nothing, birds, species, 0, strangers),
-            **rivals(few, test, 0),
+            **(beside := rivals(few, test, 0)),
         },
+        "fit, 30 species of 5 photos": {"fit": measured(small, birds, species, 0, strangers), **beside},
+        "choices_of_5_photos": said_of_small["choices"],
     }
 
 

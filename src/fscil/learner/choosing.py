@@ -93,7 +93,8 @@ def choose(
         if choice.chosen == LIMIT and limit_verdict is not None:
             use_limit, verdict, margin = True, limit_verdict, limit_verdict.margin
     if margin:
-        sentence = f"margin {margin:g}, by which classes that are taught later are preferred"
+        preferred = "classes that are taught later" if margin > 0 else "the folder's own classes"
+        sentence = f"margin {margin:g}, by which {preferred} are preferred"
         choices.append(Choice("margin", {}, f"{margin:g}", sentence))
     if tune and tuned is not None:
         witnesses = held & torch.isin(photos.labels, torch.tensor(tuned.division.base))
