@@ -124,6 +124,13 @@ def test_folders_inside_a_class_belong_to_it(photos: Path, draw: Draw) -> None:
     assert [(problem.kind, problem.level) for problem in found.problems] == [("nested", "note")]
 
 
+def test_links_in_circles_are_named(photos: Path) -> None:
+    os.symlink(photos, photos / "cat" / "round")
+    found = check(photos, encoder="embedded")
+    assert [problem.files for problem in found.problems if problem.level == "bad"] == [("cat/round",)]
+    assert found.classes["cat"] == 4
+
+
 def test_a_folder_around_the_class_folders_is_seen_through(photos: Path) -> None:
     found = check(photos.parent, encoder="embedded")
     assert list(found.classes) == ["cat", "dog", "emu"]
@@ -182,6 +189,7 @@ def test_sizes_and_time_decide_what_is_tried() -> None:
     assert plan(20, 30, slow) == (True, True, True, False)  # hours
     assert plan(20, 30, slow, finetune=True) == (True, True, True, True)
     assert plan(20, 30, finetune=False) == (True, True, True, False)
+    assert plan(2, 100, finetune=True) == (True, False, False, False)  # no class could play a new one
     assert [finetune_steps(n) for n in (20, 1000, 100_000)] == [150, 469, 3000]
 
 

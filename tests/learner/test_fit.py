@@ -62,6 +62,8 @@ def test_fit_chooses_saves_and_is_taught_more(photos: Path, digits: Digits, tmp_
     assert "a linear probe" in str(fitted)
     json.dumps(fitted.as_dict())
 
+    assert "8 classes, 96 photos" in (out / "README.md").read_text()
+
     learner = Learner.load(out)
     assert list(learner.classes_) == list(digits)[:8]
     assert [photo.role for photo in learner.photos()] == ["witness"] * 16

@@ -18,10 +18,10 @@ from fscil.learner.judging import (
     Verdict,
     best_of,
     divisions,
-    draws_of,
+    evenly,
     judge,
     judge_heads,
-    logits_of,
+    tried,
 )
 from fscil.learner.plan import Plan
 from fscil.learner.tuning import fine_tuned, meta_trained, session_of
@@ -30,7 +30,8 @@ from fscil.model import Model
 WHITEN = (0.0, 1.0, 3.0, 10.0, 0.3)  # the usual ones first, which win ties
 TRUST = (0.0, 0.1, 0.3, 1.0)
 SURE = 2.0  # standard errors by which what is costly must be better
-MEANS, LIMIT = "class means", "LIMIT"
+AS_IT_IS, MEANS, LIMIT = "encoder as it is", "class means", "LIMIT"
+MOST_WITNESSES = 1000  # photos; where there are more, some of them measure as well
 
 
 @dataclass(frozen=True)
@@ -72,20 +73,23 @@ def choose(
     kept, asked = photos.where(~held), photos.where(held)
     if len(asked) < LEAST_PHOTOS:
         return _by_size(plan, photos, held)
-    heads = heads_for(plan)
-    verdicts = judge_heads(heads, kept, asked, plan.classes)
+    asked = evenly(asked)
+    verdicts = judge_heads(heads_for(plan), kept, asked, plan.classes)
     head = best_of(verdicts)
     choices = [_head_choice(verdicts, head, kept, asked, plan)]
     verdict, margin = verdicts[head], verdicts[head].margin
     division = next(iter(divisions(plan.classes)), None)
     tune, use_limit, tuned = False, False, None
     if plan.finetune and division is not None:
-        tuned = try_tuning(plan, model, images, photos, held, division, engine, console)
-        frozen = _on(division, head, kept, asked, plan.classes)
-        tune, choice = _compared("encoder", "encoder as it is", frozen, "fine-tuned", tuned.verdict)
+        try:
+            tuned = try_tuning(plan, model, images, photos, held, division, engine, console)
+            frozen = _on(division, head, kept, asked, plan.classes)
+            tune, choice = _compared("encoder", AS_IT_IS, frozen, "fine-tuned", tuned.verdict)
+            if tune:
+                head, verdict, margin = tuned.head, tuned.verdict, tuned.verdict.margin
+        except CannotLearn as error:
+            choice = Choice("encoder", {}, AS_IT_IS, f"{AS_IT_IS}, since it could not be fine-tuned: {error}")
         choices.append(choice)
-        if tune:
-            head, verdict, margin = tuned.head, tuned.verdict, tuned.verdict.margin
     if plan.limit and division is not None:
         usable = tuned if tune and tuned is not None else None
         choice, limit_verdict = try_limit(plan, model, images, photos, held, head, usable, division, engine)
@@ -96,15 +100,23 @@ def choose(
         preferred = "classes that are taught later" if margin > 0 else "the folder's own classes"
         sentence = f"margin {margin:g}, by which {preferred} are preferred"
         choices.append(Choice("margin", {}, f"{margin:g}", sentence))
-    if tune and tuned is not None:
-        witnesses = held & torch.isin(photos.labels, torch.tensor(tuned.division.base))
-        seen, unseen = tuned.photos, tuned.unseen
-    else:
-        witnesses, seen = held, photos
-        unseen = learn([head], kept, plan.classes)[0]
+    witnesses, seen = held, photos
+    if tune and tuned is not None:  # photos of classes that the trial's encoder was trained on, as they will all be
+        witnesses, seen = held & torch.isin(photos.labels, torch.tensor(tuned.division.base)), tuned.photos
+    unseen = tuned.unseen if tune and tuned is not None else learn([head], kept, plan.classes)[0]
+    witnesses = _some(witnesses)
     asked = seen.where(witnesses)
-    accuracy = _accuracy(unseen.logits(asked), asked.labels)
+    accuracy = None if use_limit else _accuracy(unseen.logits(asked), asked.labels)
     return Chosen(head, tune, use_limit, margin, verdict, accuracy, tuple(choices), unseen, asked, witnesses)
+
+
+def _some(which: Tensor) -> Tensor:
+    """bool [n] with at most MOST_WITNESSES of those that are set"""
+    places = torch.nonzero(which).flatten()
+    count = min(len(places), MOST_WITNESSES)
+    chosen = torch.zeros_like(which)
+    chosen[places[torch.arange(count) * len(places) // max(1, count)]] = True
+    return chosen
 
 
 def _by_size(plan: Plan, photos: Photos, held: Tensor) -> Chosen:
@@ -127,7 +139,7 @@ def _accuracy(logits: Tensor, labels: Tensor) -> float:
 def _on(division: Division, head: Head, kept: Photos, held: Photos, classes: int) -> Verdict:
     """A head on a single division, to compare with what is too costly for several."""
     learned = learn([head], kept.of(division.base), len(division.base))[0]
-    return judge(held, [(division, draws_of(logits_of(learned, len(division.new)), held, kept, division))], classes)
+    return judge(tried(learned, kept, held, division), classes)
 
 
 def _head_choice(verdicts: dict[Head, Verdict], head: Head, kept: Photos, held: Photos, plan: Plan) -> Choice:
@@ -181,12 +193,10 @@ def try_tuning(
     tuned = fine_tuned(model, session, photos.where(~held).of(division.base), engine, "trial-")
     seen = photos_of(tuned, images, photos.labels, console, "embed photos, fine-tuned")
     trained = tuned.rows.detach().cpu()
-    kept, asked, heads = seen.where(~held), seen.where(held), heads_for(plan)
+    kept, asked, heads = seen.where(~held), evenly(seen.where(held)), heads_for(plan)
     found = learn(heads, kept.of(division.base), len(division.base), trained)
-    new = len(division.new)
     verdicts = {
-        head: judge(asked, [(division, draws_of(logits_of(each, new), asked, kept, division))], plan.classes)
-        for head, each in zip(heads, found, strict=True)
+        head: judge(tried(each, kept, asked, division), plan.classes) for head, each in zip(heads, found, strict=True)
     }
     head = best_of(verdicts)
     everywhere = torch.zeros(plan.classes, trained.shape[1])
@@ -201,12 +211,10 @@ def try_limit(
 ) -> tuple[Choice, Verdict | None]:  # fmt: skip
     """LIMIT's calibrator beside the head, on the encoder that was chosen."""
     seen = tuned.photos if tuned is not None else photos
-    kept, asked, base = seen.where(~held), seen.where(held), len(division.base)
+    kept, asked, base = seen.where(~held), evenly(seen.where(held)), len(division.base)
     trained = tuned.trained if tuned is not None else None
     learned = learn([head], kept.of(division.base), base, trained)[0]
-    plain = judge(
-        asked, [(division, draws_of(logits_of(learned, len(division.new)), asked, kept, division))], plan.classes
-    )
+    plain = judge(tried(learned, kept, asked, division), plan.classes)
     name = "class means" if not head.trust else "class means and trained rows"
     start = learn([Head(head.whiten)], kept.of(division.base), base)[0]
     try:
@@ -214,7 +222,6 @@ def try_limit(
         limit = meta_trained(tuned.model if tuned is not None else model, start, session, plan, engine, "trial-")
     except CannotLearn as error:
         return Choice("calibrator", {}, name, f"{name}, since LIMIT could not be tried: {error}"), None
-    draws = draws_of(logits_of(limit, len(division.new)), asked, kept, division)
-    verdict = judge(asked, [(division, draws)], plan.classes)
+    verdict = judge(tried(limit, kept, asked, division), plan.classes)
     better, choice = _compared("calibrator", name, plain, LIMIT, verdict)
     return choice, verdict if better else None

@@ -8,9 +8,8 @@ import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from rich.console import Console
@@ -21,9 +20,11 @@ from fscil.datasets.decode import read_files
 from fscil.device import choose_device
 from fscil.engine import Engine
 from fscil.errors import UserError
+from fscil.files import write_atomically
 from fscil.images import Images
 from fscil.learner.changes import Sample
-from fscil.learner.choosing import Choice, Chosen, choose
+from fscil.learner.choosing import Chosen, choose
+from fscil.learner.fitted import Fitted, card, told
 from fscil.learner.folder_check import Check, Material, look_at
 from fscil.learner.heads import Photos, learn, photos_of
 from fscil.learner.photo_check import Seen
@@ -35,40 +36,12 @@ from fscil.learner.witnesses import as_unseen
 from fscil.methods.encoder_cache import cache_folder
 from fscil.model import Model
 from fscil.naming import printable
-from fscil.progress import duration
 
 if TYPE_CHECKING:
     from fscil.learner.learner import Learner
 
 CODE = (*code_version.RUN, "learner")
 FORGOTTEN = 30 * 24 * 3600.0  # seconds after which nobody goes on with an interrupted fit
-
-
-@dataclass(frozen=True)
-class Fitted:
-    """What fit has done, and how well its model does. Accuracies are in percent."""
-
-    learner: Learner = field(repr=False, compare=False)
-    plan: Plan
-    choices: tuple[Choice, ...]
-    accuracy: float | None  # of held-out photos, before they were learned; None: there were none
-    taught_accuracy: float | None  # the same with a third of the classes taught from five photos each
-    test_accuracy: float | None  # of photos in test/
-    left_out: tuple[str, ...]  # what was bad
-    seconds: float
-    sentences: tuple[str, ...]
-
-    def as_dict(self) -> dict[str, Any]:
-        """For JSON, without the learner."""
-        plain = ("accuracy", "taught_accuracy", "test_accuracy", "left_out", "seconds", "sentences")
-        return {
-            "plan": self.plan.as_dict(),
-            "choices": [asdict(choice) for choice in self.choices],
-            **{name: getattr(self, name) for name in plain},
-        }
-
-    def __str__(self) -> str:
-        return "\n".join(self.sentences)
 
 
 def fit_folder(
@@ -110,9 +83,10 @@ def fit_folder(
         ]
         learner._add("witness", [material.train[i].photo.name for i in where], samples, WITNESS)
     bad = tuple(problem.sentence for problem in material.checked.problems if problem.level == BAD)
-    test = test_accuracy(final, material.test, names)
+    asked = [each for each in material.test if each.photo.name in names]
+    test = test_accuracy(final, asked, names)
     seconds = time.perf_counter() - started
-    said = told(plan, chosen, test, len(material.test), bad, seconds)
+    said = told(plan, chosen, test, len(asked), bad, seconds)
     return Fitted(
         learner, plan, chosen.choices, chosen.accuracy, chosen.verdict.taught if chosen.verdict else None, test, bad,
         round(seconds, 1), said,
@@ -139,6 +113,7 @@ def fit(
     fitted = fit_folder(learner, folder, skip_bad=skip_bad, finetune=finetune, seed=seed, console=console)
     if out is not None:
         learner.save(out)
+        write_atomically(Path(out) / "README.md", card(fitted, folder).encode())
     return fitted
 
 
@@ -200,11 +175,10 @@ def learn_all(
 
 @torch.no_grad()
 def test_accuracy(model: Model, test: list[Seen], names: list[str]) -> float | None:
-    known = [each for each in test if each.photo.name in names]
-    if not known:
+    if not test:
         return None
-    labels = torch.tensor([names.index(each.photo.name) for each in known])
-    answers = model.classify(model.embed_here(read(known, model))).argmax(1).cpu()
+    labels = torch.tensor([names.index(each.photo.name) for each in test])
+    answers = model.classify(model.embed_here(read(test, model))).argmax(1).cpu()
     return 100 * float((answers == labels).float().mean())
 
 
@@ -242,23 +216,3 @@ def engine_in(folder: Path | None, model: Model, seed: int, console: Console) ->
     name = folder.name if folder else ""
     half = device.type == "cuda"
     return Engine(device, seed, folder, bfloat16=half, console=console, identity=name, code=name)
-
-
-def told(
-    plan: Plan, chosen: Chosen, test: float | None, test_photos: int, bad: tuple[str, ...], seconds: float
-) -> tuple[str, ...]:
-    said = [plan.sentences[0], *(choice.sentence for choice in chosen.choices)]
-    if chosen.accuracy is not None:
-        said.append(
-            f"Of photos that it had not seen, {chosen.accuracy:.1f} % were recognised among {plan.classes} classes."
-        )
-    if chosen.verdict is not None and chosen.verdict.taught is not None:
-        said.append(
-            f"With a third of the classes taught from five photos each instead, {chosen.verdict.taught:.1f} % were."
-        )
-    if test is not None:
-        said.append(f"Of the {test_photos} photos in test/, {test:.1f} % are recognised.")
-    if bad:
-        said.append(f"Left out: {'; '.join(bad[:5])}{f' and {len(bad) - 5} more' if len(bad) > 5 else ''}.")
-    said.append(f"All photos were learned; it took {duration(seconds)}.")
-    return tuple(said)

@@ -19,7 +19,7 @@ from fscil.progress import stage_progress
 
 AT_ONCE = 64  # photos between two looks at the progress bar
 REGULAR = 10.0  # inverse strength of the linear probe's penalty, on features of length 1
-MOST_WORK = 2e7  # photos times classes; with more, a linear probe takes minutes and is left out
+MOST_WORK = 3e6  # photos times classes; with more, a linear probe takes minutes and is left out
 
 
 @dataclass(frozen=True)

@@ -7,15 +7,15 @@ benchmark by which runs choose their settings, with several draws of classes and
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from fscil import margins
+from fscil.errors import CannotLearn
 from fscil.learner.heads import Head, Learned, Photos, learn
 
 SHOTS = 5  # photos of a class that plays a new one
@@ -23,8 +23,7 @@ DRAWS = 4  # of the shots, for every division of the classes
 DIVISIONS = 5  # of the classes
 LEAST_CLASSES = 6  # for a margin: with fewer, two classes or less would decide
 LEAST_PHOTOS = 20  # held out, by which something can be chosen
-
-Logits = Callable[[Photos, Photos], Tensor]  # (photos to judge, shots of new classes) -> [n, base + new classes]
+MOST_JUDGED = 2000
 
 
 @dataclass(frozen=True)
@@ -77,55 +76,60 @@ class Verdict:
         return float(difference.sum()), float(difference.std() * math.sqrt(n)) if n > 1 else 0.0
 
 
-def judge(held: Photos, trials: Sequence[tuple[Division, Sequence[Tensor]]], classes: int) -> Verdict:
-    """trials: for divisions of the classes, logits of all held-out photos of every draw, in the division's order."""
-    scores, known = [], np.zeros(len(held))
-    base_counts = np.zeros(len(held))
-    for division, draws in trials:
-        number = torch.empty(classes, dtype=torch.long)
-        number[list(division.base + division.new)] = torch.arange(len(division.base) + len(division.new))
-        labels, base = number[held.labels].numpy(), len(division.base)
-        for logits in draws:
-            z = logits.double().numpy()
-            of_base, of_new = z[:, :base], z[:, base:]
-            known += (of_base.argmax(1) == labels) & (labels < base)
-            base_counts += labels < base
-            if of_new.shape[1]:
-                best = of_base.argmax(1)[None], of_new.argmax(1)[None] + base
-                sizes = (base, of_new.shape[1])
-                scores.append(margins.Scores(labels, *best, of_base.max(1)[None], of_new.max(1)[None], sizes))
-    known_shares = 100 * known / max(1, base_counts.sum())
-    if not scores:
+def judge(trials: Sequence[margins.Scores], classes: int) -> Verdict:
+    """trials: the best classes of the same photos, for divisions of the classes and draws of the shots."""
+    of_base = np.stack([trial.labels < trial.classes_per_session[0] for trial in trials])
+    known = np.stack([trial.best_base_class[-1] == trial.labels for trial in trials]) & of_base
+    known_shares = 100 * known.sum(0) / max(1, of_base.sum())
+    if trials[0].classes_per_session[1] == 0:
         return Verdict(float(known_shares.sum()), None, 0.0, known_shares)
-    margin = (margins.choose_margin(scores) or 0.0) if classes >= LEAST_CLASSES else 0.0
-    right = np.mean([margins.predictions_at(each, margin)[-1] == each.labels for each in scores], axis=0)
-    taught_shares = 100 * right / len(held)
+    margin = (margins.choose_margin(trials) or 0.0) if classes >= LEAST_CLASSES else 0.0
+    right = np.mean([margins.predictions_at(trial, margin)[-1] == trial.labels for trial in trials], axis=0)
+    taught_shares = 100 * right / len(right)
     shares = (known_shares + taught_shares) / 2
     return Verdict(float(known_shares.sum()), float(taught_shares.sum()), margin, shares)
 
 
-def draws_of(logits: Logits, held: Photos, kept: Photos, division: Division) -> list[Tensor]:
-    """Logits of the held-out photos with every draw of the shots."""
-    return [logits(held, draw_shots(kept, division.new, draw)) for draw in range(1, DRAWS + 1)]
-
-
-def logits_of(learned: Learned, new: int) -> Logits:
-    return lambda held, shots: learned.logits(held, learned.taught(shots, new))
+def tried(learned: Learned, kept: Photos, held: Photos, division: Division) -> list[margins.Scores]:
+    """The held-out photos' best classes with every draw of the shots; labels are in the division's order."""
+    number = torch.empty(1 + max(division.base + division.new), dtype=torch.long)
+    number[list(division.base + division.new)] = torch.arange(len(division.base) + len(division.new))
+    labels, base, new = number[held.labels].numpy(), len(division.base), len(division.new)
+    found = []
+    for draw in range(1, DRAWS + 1) if new else (0,):
+        more = learned.taught(draw_shots(kept, division.new, draw), new) if new else None
+        z = learned.logits(held, more).double().numpy()
+        best_new, new_score = np.full(len(z), -1), np.full(len(z), -np.inf)
+        if new:
+            best_new, new_score = z[:, base:].argmax(1) + base, z[:, base:].max(1)
+        best = z[:, :base].argmax(1)[None], best_new[None], z[:, :base].max(1)[None], new_score[None]
+        found.append(margins.Scores(labels, *best, (base, new)))
+    return found
 
 
 def judge_heads(heads: Sequence[Head], kept: Photos, held: Photos, classes: int) -> dict[Head, Verdict]:
-    """Heads on a fixed encoder, over several divisions; with fewer than three classes, all of them are base classes."""
+    """Heads on a fixed encoder, over several divisions; with fewer than three classes, all of them are base classes.
+
+    Heads that cannot be learned from these photos are left out.
+    """
     several = divisions(classes) or [Division(tuple(range(classes)), ())]
-    trials: dict[Head, list[tuple[Division, Sequence[Tensor]]]] = {head: [] for head in heads}
+    trials: dict[Head, list[margins.Scores]] = {head: [] for head in heads}
     for division in several:
-        learned = learn(heads, kept.of(division.base), len(division.base))
-        for head, each in zip(heads, learned, strict=True):
-            if division.new:
-                draws = draws_of(logits_of(each, len(division.new)), held, kept, division)
-            else:
-                draws = [each.logits(held)]
-            trials[head].append((division, draws))
-    return {head: judge(held, found, classes) for head, found in trials.items()}
+        try:
+            learned = learn(list(trials), kept.of(division.base), len(division.base))
+        except (CannotLearn, torch.linalg.LinAlgError):  # type: ignore[attr-defined]  # nothing varies within classes
+            trials = {head: found for head, found in trials.items() if not head.whiten}
+            learned = learn(list(trials), kept.of(division.base), len(division.base))
+        for found, each in zip(trials.values(), learned, strict=True):
+            found += tried(each, kept, held, division)
+    return {head: judge(found, classes) for head, found in trials.items()}
+
+
+def evenly(photos: Photos) -> Photos:
+    """Some of the photos where there are many."""
+    if len(photos) <= MOST_JUDGED:
+        return photos
+    return photos.where(torch.arange(MOST_JUDGED) * len(photos) // MOST_JUDGED)
 
 
 def best_of(verdicts: dict[Head, Verdict]) -> Head:

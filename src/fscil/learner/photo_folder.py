@@ -20,7 +20,7 @@ PARTS = {
     "train": "train", "training": "train", "val": "held", "valid": "held", "validation": "held", "dev": "held",
     "test": "test", "testing": "test",
 }  # fmt: skip
-DEEPEST = 16  # folders below a class: links may go round in circles
+DEEPEST = 64  # folders below a class
 NOTE, BAD, STOP = "note", "bad", "stop"
 
 
@@ -108,14 +108,16 @@ def _read_class(found: PhotoFolder, folder: Path, part: str) -> None:
         _add(found, "empty", NOTE, f"the class folder {_key(found, folder)} is empty", folder)
 
 
-def _files(found: PhotoFolder, folder: Path, depth: int = 0) -> Iterator[Path]:
+def _files(found: PhotoFolder, folder: Path, above: tuple[str, ...] = ()) -> Iterator[Path]:
+    """All files below; a link to a folder above is not followed."""
+    here = os.path.realpath(folder)
+    if here in above or len(above) > DEEPEST:
+        _add(found, "unreadable", BAD, f"{_key(found, folder)} leads back to a folder above it, or too deep", folder)
+        return
     folders, files = _entries(found, folder)
     yield from files
     for each in folders:
-        if depth >= DEEPEST:
-            _add(found, "unreadable", BAD, f"{_key(found, each)} is too deep to be looked into", each)
-            continue
-        yield from _files(found, each, depth + 1)
+        yield from _files(found, each, (*above, here, os.path.realpath(found.root)))
 
 
 def _entries(found: PhotoFolder, folder: Path) -> tuple[list[Path], list[Path]]:

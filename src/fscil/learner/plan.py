@@ -76,18 +76,22 @@ def plan_for(
     limit = not few and classes >= LEAST_CLASSES and kept >= FAKE_SHOT + FAKE_QUERIES
     seconds = _seconds(photos, classes, model, speed, limit)
     tuning = _tuning_seconds(photos, model, speed)
-    affordable = tuning <= PATIENCE
-    tune = finetune if finetune is not None else (not few and can_choose and affordable)
+    can_tune = can_choose and classes >= 3  # one of them plays a new class
+    tune = can_tune and (finetune if finetune is not None else not few and tuning <= PATIENCE)
     said = [
         f"{classes} classes, {photos} photos, {held_out} of them held out to choose by; in the end all are learned."
     ]
     said.append(f"Encoder: {model.spec.encoder}, {model.spec.weights}, on {model.spec.input_size} pixels a side.")
     if tune:
         said.append(f"Fine-tuning the encoder is tried, {finetune_steps(photos)} steps, about {duration(tuning)}.")
+    elif finetune and not can_tune:
+        said.append(
+            f"Fine-tuning cannot be tried: that takes three classes and {LEAST_PHOTOS} held-out photos to choose by."
+        )
     elif few:
         why = f"{classes} classes" if classes < FEW_CLASSES else f"{usual:g} photos in a usual class"
         said.append(f"The encoder stays as it is and classes are means: {why} are too few for more.")
-    elif finetune is None and can_choose:
+    elif finetune is None and can_tune:
         said.append(f"The encoder stays as it is: fine-tuning would take about {duration(tuning)} (finetune=True).")
     else:
         said.append("The encoder stays as it is.")

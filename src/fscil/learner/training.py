@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fscil.learner.fitting import Fitted
+    from fscil.learner.fitted import Fitted
     from fscil.learner.folder_check import Check
     from fscil.learner.learner import Learner
 
