@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import shutil
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from fscil import Learner, UserError
-from fscil.learner import choosing, fit, folder_check, heads, plan, tuning
+from fscil.engine import Engine
+from fscil.learner import choosing, fit, fitting, folder_check, heads, plan, tuning
 from fscil.learner.fitting import fit_folder
 from fscil.learner.heads import Head, Photos, learn
 from fscil.learner.judging import divisions, judge_heads
@@ -111,30 +114,32 @@ def test_fine_tuning_and_limit_if_they_win(
 
 
 @pytest.mark.usefixtures("quick")
-def test_the_same_folder_gives_the_same_model(photos: Path) -> None:
-    first, second = (fit(photos, encoder="embedded", finetune=True) for _ in range(2))
-    assert first.choices == second.choices
-    for name, tensor in first.learner._knowledge.model.state_dict().items():
-        assert torch.equal(tensor, second.learner._knowledge.model.state_dict()[name]), name
-
-
-@pytest.mark.usefixtures("quick")
 def test_what_is_interrupted_leaves_nothing_and_goes_on(
     photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cache = tmp_path / "cache"
-    monkeypatch.setenv("FSCIL_CACHE", str(cache))
-    with monkeypatch.context() as broken:
-        broken.setattr("fscil.learner.fitting.learn_all", lambda *args: (_ for _ in ()).throw(KeyboardInterrupt))
-        learner = Learner("embedded")
-        with pytest.raises(KeyboardInterrupt):
-            fit(photos, tmp_path / "model", encoder="embedded", finetune=False)
-        with pytest.raises(KeyboardInterrupt):
-            fit_folder(learner, photos, finetune=False)
-    assert not (tmp_path / "model").exists()
+    monkeypatch.setenv("FSCIL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(fitting, "Engine", partial(Engine, checkpoint_seconds=0))
+    learner, out, save, saved = Learner("embedded"), tmp_path / "model", Engine.save_checkpoint, list[str]()
+
+    def save_and_stop(engine: Engine, name: str, tensors: dict[str, torch.Tensor], about: dict[str, Any]) -> None:
+        save(engine, name, tensors, about)
+        saved.append(name)
+        if len(saved) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Engine, "save_checkpoint", save_and_stop)
+    with pytest.raises(KeyboardInterrupt):
+        fit_folder(learner, photos, finetune=True)
     assert list(learner.classes_) == []
-    fit(photos, tmp_path / "model", encoder="embedded", finetune=False)
-    assert not any((cache / "fit").iterdir())
+    resumed = fit(photos, out, encoder="embedded", finetune=True)
+    assert saved.count("stage-trial-fine-tune") == 2  # its two epochs, neither of them twice
+    assert not any((tmp_path / "cache" / "fit").iterdir())
+
+    monkeypatch.setenv("FSCIL_CACHE", "off")
+    whole = fit(photos, encoder="embedded", finetune=True)
+    assert whole.choices == resumed.choices
+    for name, tensor in whole.learner._knowledge.model.state_dict().items():
+        assert torch.equal(tensor, resumed.learner._knowledge.model.state_dict()[name]), name
 
 
 @pytest.mark.parametrize(("classes", "n"), [(2, 2), (2, 12), (3, 3), (5, 2)])
