@@ -63,7 +63,8 @@ def fit_folder(
     plan, model = refuse(material.checked, skip_bad), material.model
     assert model is not None
     names = list(material.checked.classes)
-    labels = torch.tensor([names.index(each.photo.name) for each in material.train])
+    number = {name: label for label, name in enumerate(names)}
+    labels = torch.tensor([number[each.photo.name] for each in material.train])
     held = torch.tensor(material.held)
     images = read(material.train, model)
     with work_folder(material, plan, seed) as work:

@@ -76,6 +76,7 @@ class Learned:
 
     whitening: Tensor
     rows: Tensor
+    kind: str  # of the calibrator: cosine, paired or transformer
     calibrator: calibrators.Calibrator
 
     def queries(self, photos: Photos) -> Tensor:
@@ -107,10 +108,10 @@ def learn(heads: Sequence[Head], photos: Photos, classes: int, trained: Tensor |
         rows = class_means(photos.embeddings @ A, photos.labels, tuple(range(classes)))
         if head.trust:
             assert trained is not None
-            rows = torch.cat([rows, trained], 1)
-            found.append(Learned(A, rows, calibrators.build("paired", d, scale=SCALE, trust=head.trust)))
+            calibrator = calibrators.build("paired", d, scale=SCALE, trust=head.trust)
+            found.append(Learned(A, torch.cat([rows, trained], 1), "paired", calibrator))
         else:
-            found.append(Learned(A, rows, calibrators.build("cosine", d, scale=SCALE)))
+            found.append(Learned(A, rows, "cosine", calibrators.build("cosine", d, scale=SCALE)))
     return found
 
 

@@ -101,7 +101,8 @@ def meta_trained(model: Model, learned: Learned, session: Session, plan: Plan, e
         method.meta_train(session, sampled_tasks(method, session))
     finally:
         engine.scope = ""
-    return Learned(learned.whitening, trial.rows.detach().cpu(), copy.deepcopy(trial.calibrator).cpu().eval())
+    rows, calibrator = trial.rows.detach().cpu(), copy.deepcopy(trial.calibrator).cpu().eval()
+    return Learned(learned.whitening, rows, trial.calibrator_name, calibrator)
 
 
 def with_head(model: Model, learned: Learned, margin: float = 0.0) -> Model:
@@ -109,10 +110,7 @@ def with_head(model: Model, learned: Learned, margin: float = 0.0) -> Model:
     made = copy.deepcopy(model)
     device = made.rows.device
     made.whitening = made.whitening @ learned.whitening.to(device)
-    name = {True: "paired", False: "cosine"}.get(learned.calibrator.two_inputs, "cosine")
-    if any(True for _ in learned.calibrator.parameters()):
-        name = "transformer"
-    made.set_calibrator(name, **learned.calibrator.options)
+    made.set_calibrator(learned.kind, **learned.calibrator.options)
     made.calibrator.load_state_dict(learned.calibrator.state_dict())
     made.rows = nn.Parameter(learned.rows.clone().to(device), requires_grad=False)
     made.base = torch.ones(len(learned.rows), dtype=torch.bool, device=device)
