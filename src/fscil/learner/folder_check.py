@@ -129,5 +129,5 @@ def _sentences(
     if any(problem.level == BAD for problem in problems) and plan is not None:
         said.append("fit refuses what is bad unless it is told to leave it out (skip_bad).")
     if plan is not None:
-        said += ["fit would do this:", *plan.sentences, f"All of it takes about {duration(plan.seconds)} here."]
+        said += ["fit would do this:", *plan.sentences, f"All of it takes about {duration(max(1, plan.seconds))} here."]
     return tuple(said)

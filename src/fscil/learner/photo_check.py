@@ -58,7 +58,7 @@ def examine(folder: PhotoFolder, stored: int, seen_size: int, console: Console) 
     tiny = [each for each in usable if each.short_side < max(8, seen_size // SHARE)]
     if tiny:
         sizes = f"fewer than {max(8, seen_size // SHARE)} pixels a side, where the encoder sees {seen_size}"
-        problems.append(_about("tiny", NOTE, f"{_photos(tiny)} have {sizes}", tiny))
+        problems.append(_about("tiny", NOTE, f"{_photos(tiny)}: {sizes}", tiny))
     return usable, problems + _about_classes(folder, usable)
 
 
@@ -79,6 +79,8 @@ def _look(photo: Photo, size: int) -> Seen | Problem:
 def _refused(photo: Photo, error: UserError) -> Problem:
     name, cause = printable(photo.key), error.__cause__
     if isinstance(cause, UnidentifiedImageError):
+        if photo.path.suffix.lower() in (".heic", ".heif"):
+            return Problem("unreadable", BAD, f"{name} is a HEIC photo, which cannot be read here: use JPEG", (name,))
         if photo.path.suffix.lower() in PICTURES:
             return Problem("unreadable", BAD, f"{name} is not an image, or a damaged one", (name,))
         return Problem("not-an-image", NOTE, f"{name} is not an image and was left out", (name,))
