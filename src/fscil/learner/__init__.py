@@ -7,9 +7,10 @@ from fscil.learner.names import UNKNOWN, check_name
 from fscil.learner.photos import TaughtPhoto
 from fscil.learner.prediction import Prediction, Rival
 from fscil.learner.store import Done
+from fscil.learner.training import check, fit
 from fscil.learner.unknown import Unknown
 
 __all__ = [
     "UNKNOWN", "Confidence", "Done", "Learner", "Lesson", "Pair", "Prediction", "Rival", "TaughtPhoto", "Unknown",
-    "check_name",
+    "check", "check_name", "fit",
 ]  # fmt: skip
