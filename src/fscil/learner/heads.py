@@ -49,7 +49,7 @@ def photos_of(model: Model, images: Images, labels: Tensor, console: Console, na
     embeddings, features = [], []
     with stage_progress(console, name, len(images)) as progress:
         for batch in images.split(AT_ONCE):
-            views = [model.encoder.embed_here(view) for view in model._views(batch)]
+            views = [model.encoder.embed_here(view) for view in model.views(batch)]
             raised = sum((model._raise(view) for view in views[1:]), model._raise(views[0])) / len(views)
             embeddings.append((raised @ model.whitening).cpu())
             plain = [F.normalize(view, dim=1) for view in views]
