@@ -6,21 +6,22 @@ import dataclasses
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from fscil import calibrators, encoders
 from fscil import model as models
-from fscil.config import Config
 from fscil.encoders.timm_models import PREFIX as TIMM
 from fscil.engine.checkpoint import load_tensors, save_tensors
 from fscil.errors import UserError
 from fscil.files import check_regular, is_unicode, read_regular, write_atomically
 from fscil.model import Model, ModelSpec
-from fscil.results import Result
-from fscil.tables import markdown_table
+
+if TYPE_CHECKING:  # a model is loaded without what a run needs
+    from fscil.config import Config
+    from fscil.results import Result
 
 FORMAT = 1  # of the folder; increase it with any change that older versions of fscil cannot read
 MOST_BYTES = 64 * 2**20  # of config.json
@@ -124,6 +125,8 @@ def _is_name(value: object) -> bool:
 
 
 def card(config: Config, result: Result, spec: ModelSpec) -> str:
+    from fscil.tables import markdown_table
+
     harmonic = "none" if result.harmonic_mean is None else f"{result.harmonic_mean:.2f}"
     changed = f", except for {', '.join(f'`{each}`' for each in result.changed)}" if result.changed else ""
     note = f"\nNote: {result.note}.\n" if result.note else ""
