@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from pathlib import Path
 from fscil.errors import UserError
 from fscil.learner import store_file
 from fscil.learner.store import Store
+from fscil.model_facts import model_checksum
 from fscil.run_lock import HALF_WRITTEN, InUseError, RunLock
 
 PATIENCE = 10.0  # seconds that a process waits for another one to finish teaching
@@ -101,13 +101,3 @@ class Memory(Home):
 
     def write(self, store: Store) -> None:
         pass
-
-
-def model_checksum(path: Path) -> str:
-    """What the header of model.safetensors says of its tensors; load_model has compared it with them."""
-    try:
-        with open(path, "rb") as file:
-            header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-        return str(json.loads(header["__metadata__"]["about"])["checksum"])
-    except (OSError, ValueError, LookupError, TypeError) as error:
-        raise UserError(f"{path} cannot be read ({error}); copy the whole folder again") from error

@@ -12,7 +12,7 @@ learner.save("flowers")                           # from then on, what is taught
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any, Self
@@ -24,11 +24,12 @@ from fscil.errors import UserError
 from fscil.learner import saving
 from fscil.learner.confidence import Confidence
 from fscil.learner.names import UNKNOWN, check_name
-from fscil.learner.prediction import Prediction, predictions, scored
+from fscil.learner.prediction import Prediction, predict_each, predictions, scored
 from fscil.learner.store import TAUGHT
 from fscil.learner.teaching import Pictures, Teachable
 from fscil.learner.training import fit_folder
 from fscil.learner.unknown import Unknown
+from fscil.model_facts import model_folder_of
 from fscil.model_folder import load_model
 from fscil.pictures import listed
 
@@ -47,9 +48,7 @@ class Learner(Teachable):
     @classmethod
     def load(cls, folder: str | PathLike[str], *, device: str = "cpu") -> Self:
         """A model folder, or the run folder around it: a run's classes are the base classes."""
-        path = Path(folder)
-        if not os.path.exists(path / "config.json") and os.path.exists(path / "model" / "config.json"):
-            path = path / "model"
+        path = model_folder_of(Path(folder))
         learner = cls(str(path), device=device)
         model, names = load_model(path)
         learner._begin(model, names, path)
@@ -77,6 +76,12 @@ class Learner(Teachable):
         """unknown: whether a photo may be unknown; otherwise it is given its best class."""
         found = scored(self._knowledge, listed(images))
         return predictions(found, self.unknown if unknown else None, rivals)
+
+    def predict_each(
+        self, images: Pictures, *, unknown: bool = True, rivals: int = 4
+    ) -> Iterator[Prediction | UserError]:
+        """The same one by one, as they are found; an error takes the place of an image that cannot be read."""
+        return predict_each(self._knowledge, listed(images), unknown, rivals)
 
     def predict_proba(self, images: Pictures) -> NDArray[np.float64]:
         """[n, classes], in the order of classes_"""

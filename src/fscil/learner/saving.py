@@ -12,9 +12,8 @@ from fscil.engine.checkpoint import save_tensors
 from fscil.errors import UserError
 from fscil.files import read_regular, write_atomically
 from fscil.learner import store_file
-from fscil.learner.home import model_checksum
 from fscil.learner.knowledge import Knowledge
-from fscil.model_folder import FORMAT
+from fscil.model_facts import FORMAT, model_checksum
 from fscil.naming import printable
 from fscil.run_lock import HALF_WRITTEN
 

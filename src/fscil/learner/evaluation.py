@@ -1,0 +1,110 @@
+"""Evaluation: how often photos whose class is known are named right, and what the others are taken for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from fscil.errors import UserError
+from fscil.learner.names import UNKNOWN, check_name
+from fscil.naming import quotable
+from fscil.pictures import Picture
+
+if TYPE_CHECKING:
+    from fscil.learner.embedding import Seen
+    from fscil.learner.learner import Learner
+
+MOST_NAMED = 5
+
+
+@dataclass(frozen=True)
+class ClassScore:
+    name: str
+    photos: int
+    right: int
+    unknown: int  # of them, photos that were called unknown
+    known: bool  # whether the learner has the class; otherwise `unknown` is the right answer
+
+
+@dataclass(frozen=True)
+class Mistake:
+    name: str
+    taken_for: str
+    photos: int
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    photos: int
+    right: int
+    accuracy: float  # share of right answers, where `unknown` is one
+    known_photos: int  # of classes that the learner has
+    best_accuracy: float | None  # of those, share whose best class is right, if none may be unknown
+    called_unknown: float | None  # of those, share that is called unknown
+    let_through: float | None  # share of photos of other classes that are given a class
+    classes: tuple[ClassScore, ...]
+    mistakes: tuple[Mistake, ...]  # the commonest first
+    unreadable: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def evaluate(
+    learner: Learner,
+    photos: Mapping[str, Sequence[Picture]],
+    *,
+    skip_unreadable: bool = False,
+    progress: Seen | None = None,
+) -> Evaluation:
+    """Photos by class. Those of a class that the learner does not have, and of `unknown`, ought to be unknown."""
+    pairs = [
+        (name if name == UNKNOWN else check_name(name), photo) for name, several in photos.items() for photo in several
+    ]
+    classes = set(learner.classes_.tolist())
+    truths = [name for name, _ in pairs]
+    if not classes & {*truths}:
+        given, known = (", ".join(map(quotable, sorted(names)[:MOST_NAMED])) for names in ({*truths}, classes))
+        raise UserError(f"no class of the model is among {given}; it has {known or 'none yet'}")
+    answers, bad = [], []
+    for name, answer in zip(truths, learner.predict_each([photo for _, photo in pairs], rivals=0), strict=True):
+        if isinstance(answer, UserError):
+            if not skip_unreadable:
+                raise answer
+            bad.append(str(answer))
+        else:
+            answers.append((name, answer))
+        if progress is not None:
+            progress(len(answers) + len(bad))
+    if not answers:
+        raise UserError(f"no photo can be read: {bad[0]}")
+
+    def wanted(name: str) -> str:
+        return name if name in classes else UNKNOWN
+
+    own = [(name, each) for name, each in answers if name in classes]
+    others = [each for name, each in answers if name not in classes]
+    right = sum(each.name == wanted(name) for name, each in answers)
+    mistakes = Counter((name, each.name) for name, each in answers if each.name != wanted(name))
+    ranked = sorted(mistakes.items(), key=lambda item: (-item[1], item[0]))
+    scores = []
+    for name in dict.fromkeys(truths):
+        mine = [each for other, each in answers if other == name]
+        unknown = sum(each.name == UNKNOWN for each in mine)
+        scores.append(
+            ClassScore(name, len(mine), sum(each.name == wanted(name) for each in mine), unknown, name in classes)
+        )
+    return Evaluation(
+        photos=len(answers),
+        right=right,
+        accuracy=right / len(answers),
+        known_photos=len(own),
+        best_accuracy=sum(each.best == name for name, each in own) / len(own) if own else None,
+        called_unknown=sum(each.name == UNKNOWN for _, each in own) / len(own) if own else None,
+        let_through=sum(each.name != UNKNOWN for each in others) / len(others) if others else None,
+        classes=tuple(scores),
+        mistakes=tuple(Mistake(*pair, count) for pair, count in ranked),
+        unreadable=tuple(bad),
+    )
