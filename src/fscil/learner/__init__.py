@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from fscil.learner.names import UNKNOWN, check_name
     from fscil.learner.photos import TaughtPhoto
     from fscil.learner.prediction import Prediction, Rival
+    from fscil.learner.saving import is_free
     from fscil.learner.store import Done
     from fscil.learner.taught import KnownClass, Taught
     from fscil.learner.unknown import Unknown
@@ -22,12 +23,12 @@ _HOMES = {
     "UNKNOWN": "names", "Confidence": "confidence", "Done": "store", "Evaluation": "evaluation",
     "KnownClass": "taught", "Learner": "learner", "Lesson": "lesson", "Pair": "lesson", "Prediction": "prediction",
     "Rival": "prediction", "Taught": "taught", "TaughtPhoto": "photos", "Unknown": "unknown", "check_name": "names",
-    "evaluate": "evaluation",
+    "evaluate": "evaluation", "is_free": "saving",
 }  # fmt: skip
 
 __all__ = [
     "UNKNOWN", "Confidence", "Done", "Evaluation", "KnownClass", "Learner", "Lesson", "Pair", "Prediction", "Rival",
-    "Taught", "TaughtPhoto", "Unknown", "check_name", "evaluate",
+    "Taught", "TaughtPhoto", "Unknown", "check_name", "evaluate", "is_free",
 ]  # fmt: skip
 
 

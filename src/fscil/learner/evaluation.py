@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from fscil.errors import UserError
+from fscil.learner.knowledge import Knowledge
+from fscil.learner.leave_one_out import chosen, held_out
 from fscil.learner.names import UNKNOWN, check_name
 from fscil.naming import quotable
 from fscil.pictures import Picture
@@ -52,6 +56,33 @@ class Evaluation:
         return asdict(self)
 
 
+def left_out(knowledge: Knowledge) -> tuple[list[ClassScore], list[Mistake]]:
+    """What the learner says of photos that it was taught, each left out in turn; of some, where there are many."""
+    with knowledge.lock:
+        store, columns = knowledge.refresh(), knowledge.columns()
+        held = held_out(store, knowledge.rows, chosen(store, knowledge.model), columns.visible)
+        threshold = knowledge.measured()[1].threshold
+    use = held.known & columns.visible[held.own]
+    truths = [columns.names[i] for i in held.own[use].tolist()]
+    logits = held.logits[use]
+    answers = [columns.names[i] for i in logits.argmax(1).tolist()] if len(truths) else []
+    if threshold is not None:
+        low = logits.max(1, initial=-np.inf) < threshold
+        answers = [UNKNOWN if is_low else name for name, is_low in zip(answers, low.tolist(), strict=True)]
+    counts, right, unknown = Counter(truths), Counter[str](), Counter[str]()
+    for name, answer in zip(truths, answers, strict=True):
+        right[name] += name == answer
+        unknown[name] += answer == UNKNOWN
+    scores = [ClassScore(name, n, right[name], unknown[name], known=True) for name, n in sorted(counts.items())]
+    return scores, ranked((name, answer) for name, answer in zip(truths, answers, strict=True) if name != answer)
+
+
+def ranked(mistakes: Iterable[tuple[str, str]]) -> list[Mistake]:
+    """The commonest first."""
+    counted = sorted(Counter(mistakes).items(), key=lambda item: (-item[1], item[0]))
+    return [Mistake(*pair, n) for pair, n in counted]
+
+
 def evaluate(
     learner: Learner,
     photos: Mapping[str, Sequence[Picture]],
@@ -87,8 +118,7 @@ def evaluate(
     own = [(name, each) for name, each in answers if name in classes]
     others = [each for name, each in answers if name not in classes]
     right = sum(each.name == wanted(name) for name, each in answers)
-    mistakes = Counter((name, each.name) for name, each in answers if each.name != wanted(name))
-    ranked = sorted(mistakes.items(), key=lambda item: (-item[1], item[0]))
+    mistakes = ranked((name, each.name) for name, each in answers if each.name != wanted(name))
     scores = []
     for name in dict.fromkeys(truths):
         mine = [each for other, each in answers if other == name]
@@ -105,6 +135,6 @@ def evaluate(
         called_unknown=sum(each.name == UNKNOWN for _, each in own) / len(own) if own else None,
         let_through=sum(each.name != UNKNOWN for each in others) / len(others) if others else None,
         classes=tuple(scores),
-        mistakes=tuple(Mistake(*pair, count) for pair, count in ranked),
+        mistakes=tuple(mistakes),
         unreadable=tuple(bad),
     )

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from fscil.errors import UserError
 from fscil.learner import saving
 from fscil.learner.confidence import Confidence
+from fscil.learner.evaluation import ClassScore, Mistake, left_out
 from fscil.learner.names import UNKNOWN, check_name
 from fscil.learner.prediction import Prediction, predict_each, predictions, scored
 from fscil.learner.store import TAUGHT
@@ -96,6 +97,11 @@ class Learner(Teachable):
     def confidence(self) -> Confidence:
         """The temperature of probabilities, and how far they were off."""
         return self._knowledge.measured()[0]
+
+    def left_out(self) -> tuple[list[ClassScore], list[Mistake]]:
+        """How many kept photos of every class are recognised when they are left out, and what the others are taken
+        for."""
+        return left_out(self._knowledge)
 
     def fit(self, X: Any, y: Sequence[str] | None = None) -> Self:
         """Start anew and teach images X of classes y; or, without y, train on a folder of folders of photos."""

@@ -15,7 +15,8 @@ from fscil.learner import store_file
 from fscil.learner.knowledge import Knowledge
 from fscil.model_facts import FORMAT, model_checksum
 from fscil.naming import printable
-from fscil.run_lock import HALF_WRITTEN
+from fscil.run_lock import HALF_WRITTEN, RunLock
+from fscil.run_lock import NAME as LOCK
 
 MOST_BYTES = 2**33
 MOST_NAMED = 100  # classes that the card lists
@@ -26,6 +27,16 @@ def save(knowledge: Knowledge, folder: Path, source: Path | None) -> None:
     """source: the folder that the model comes from, whose files are copied. config.json is written last: before that
     there is no model folder, whatever happens."""
     check_free(folder)
+    lock = RunLock(folder)
+    lock.take()
+    try:
+        check_free(folder)  # another process may have been quicker
+        _write(knowledge, folder, source)
+    finally:
+        lock.release()
+
+
+def _write(knowledge: Knowledge, folder: Path, source: Path | None) -> None:
     if source is not None:
         for name in (MODEL, CARD):
             if os.path.exists(source / name):
@@ -48,14 +59,19 @@ def save(knowledge: Knowledge, folder: Path, source: Path | None) -> None:
 
 
 def check_free(folder: Path) -> None:
-    """Refuse a folder with anything in it but what a killed `save` has left."""
+    """Refuse a folder that is not free to be saved to."""
     if "\0" in str(folder):
         raise UserError("a folder's name cannot have a null character in it; choose another one")
-    if not os.path.lexists(folder):
-        return
-    ours = {MODEL, CARD, store_file.FILE}
-    if not os.path.isdir(folder) or any(n not in ours and not HALF_WRITTEN.fullmatch(n) for n in os.listdir(folder)):
+    if not is_free(folder):
         raise UserError(f"{folder} exists already; choose a folder that does not")
+
+
+def is_free(folder: Path) -> bool:
+    """Whether there is no such folder, or nothing in it but what a killed `save` has left."""
+    if not os.path.lexists(folder):
+        return True
+    ours = {MODEL, CARD, store_file.FILE, LOCK}
+    return os.path.isdir(folder) and all(n in ours or HALF_WRITTEN.fullmatch(n) for n in os.listdir(folder))
 
 
 def _read(path: Path) -> bytes:
