@@ -10,6 +10,7 @@ from pathlib import Path
 
 from fscil.errors import UserError
 from fscil.learner import store_file
+from fscil.learner.card import CARD, update_card
 from fscil.learner.store import Store
 from fscil.model_facts import model_checksum
 from fscil.run_lock import HALF_WRITTEN, InUseError, RunLock
@@ -67,6 +68,7 @@ class Home:
     def write(self, store: Store) -> None:
         store_file.write(self.folder, store, self.model)
         self.stamp = self._look()
+        update_card(self.folder, store)
 
     def _look(self) -> Stamp | None:
         try:
@@ -82,7 +84,7 @@ class Home:
         with suppress(OSError):
             for path in self.folder.iterdir():
                 found = HALF_WRITTEN.fullmatch(path.name)
-                if found and found["name"] == self.path.name:
+                if found and found["name"] in (self.path.name, CARD):
                     path.unlink(missing_ok=True)
 
 

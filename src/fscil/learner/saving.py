@@ -12,15 +12,14 @@ from fscil.engine.checkpoint import save_tensors
 from fscil.errors import UserError
 from fscil.files import read_regular, write_atomically
 from fscil.learner import store_file
+from fscil.learner.card import CARD, taught_section
 from fscil.learner.knowledge import Knowledge
 from fscil.model_facts import FORMAT, model_checksum
-from fscil.naming import printable
 from fscil.run_lock import HALF_WRITTEN, RunLock
 from fscil.run_lock import NAME as LOCK
 
 MOST_BYTES = 2**33
-MOST_NAMED = 100  # classes that the card lists
-CONFIG, MODEL, CARD = "config.json", "model.safetensors", "README.md"
+CONFIG, MODEL = "config.json", "model.safetensors"
 
 
 def save(knowledge: Knowledge, folder: Path, source: Path | None) -> None:
@@ -82,11 +81,7 @@ def _read(path: Path) -> bytes:
 
 
 def card(knowledge: Knowledge) -> str:
-    store, spec = knowledge.store, knowledge.model.spec
-    counts = {name: len(places) for name, places in store.classes()}
-    lines = [f"| {_cell(name)} | {n} |" for name, n in sorted(counts.items())[:MOST_NAMED]]
-    if len(counts) > MOST_NAMED:
-        lines.append(f"| and {len(counts) - MOST_NAMED} more | |")
+    spec = knowledge.model.spec
     return f"""---
 library_name: fscil
 tags: [few-shot-class-incremental-learning, image-classification]
@@ -101,14 +96,6 @@ learner.predict("photo.jpg")
 ```
 
 Its encoder, {spec.encoder} with weights {spec.weights}, is fixed: classes are means of the embeddings of their photos.
-`classes.safetensors` holds those embeddings, with file names and hashes, but no photos. When the learner was saved it
-knew:
+`classes.safetensors` holds those embeddings, with file names and hashes, but no photos.
 
-| class | photos |
-|---|---|
-{chr(10).join(lines)}
-"""
-
-
-def _cell(text: str) -> str:
-    return printable(text).replace("|", "\\|").replace("<", "&lt;")
+{taught_section(knowledge.store)}"""

@@ -217,7 +217,5 @@ def read_list(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise UserError(f"{path} cannot be read ({error.strerror}); name the one that sort has written") from error
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise UserError(
-            f"{path} is not a list of photos that were sorted; name the one that sort has written"
-        ) from error
+        raise UserError(f"{path} is no list of photos that were sorted; name the one that sort has written") from error
     return dict(facts)
