@@ -16,6 +16,8 @@ from fscil.cli.common import err, shortened
 from fscil.cli.correcting import forget, hide_base, move, rename, show_base, undo
 from fscil.cli.data import data_app
 from fscil.cli.evaluating import evaluate
+from fscil.cli.exporting import export
+from fscil.cli.fitting import check, fit
 from fscil.cli.knowing import classes, history
 from fscil.cli.listing import encoders, methods
 from fscil.cli.predicting import predict
@@ -32,13 +34,17 @@ app = typer.Typer(
     help="""Few-shot class-incremental learning: train once, then teach new classes from a few images each.
 
     \b
-    fscil teach flowers tulip/*.jpg   teach a class from a few photos
+    fscil fit photos/ --out flowers   learn a folder of photos, class by class
+    fscil teach flowers tulip/*.jpg   teach one more class from a few of them
     fscil predict flowers photo.jpg   name what a photo shows
     fscil run limit glyphs            a first benchmark run, about a minute
     fscil compare glyphs --seeds 3    methods side by side
     """,
 )  # fmt: skip
-LEARNER = (teach, predict, sort, evaluate, classes, history, undo, forget, rename, move, hide_base, show_base)
+LEARNER = (
+    check, fit, teach, predict, sort, evaluate, classes, history, undo, forget, rename, move, hide_base, show_base,
+    export,
+)  # fmt: skip
 for verb in (*LEARNER, run, compare, reproduce, report, methods, encoders):
     app.command()(verb)
 app.add_typer(data_app, name="data", help="List, prepare and verify datasets.")

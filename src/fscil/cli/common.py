@@ -106,5 +106,5 @@ def say(*lines: str) -> None:
         print(printable(line))
 
 
-def count(n: int, noun: str) -> str:
-    return f"{n:,} {noun}{'s' * (n != 1)}"
+def count(n: int, noun: str, plural: str = "") -> str:
+    return f"{n:,} {noun if n == 1 else plural or f'{noun}s'}"

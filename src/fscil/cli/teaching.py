@@ -110,4 +110,4 @@ def taught(lessons: Sequence[Lesson]) -> str:
     """Every class and its new photos, in one line."""
     named = [f"{lesson.name} ({count(lesson.new, 'new photo')})" for lesson in lessons[:MOST_NAMED]]
     rest = len(lessons) - len(named)
-    return ", ".join([*named, *([f"and {count(rest, 'more class')}es"] if rest else [])])
+    return ", ".join([*named, *([f"and {count(rest, 'more class', 'more classes')}"] if rest else [])])

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 _HOMES = {
     "UNKNOWN": "names", "Confidence": "confidence", "Done": "store", "Evaluation": "evaluation",
     "KnownClass": "taught", "Learner": "learner", "Lesson": "lesson", "Pair": "lesson", "Prediction": "prediction",
-    "Rival": "prediction", "Taught": "taught", "TaughtPhoto": "photos", "Unknown": "unknown", "check_name": "names",
-    "evaluate": "evaluation", "is_free": "saving",
+    "Rival": "prediction", "Taught": "taught", "TaughtPhoto": "photos", "Unknown": "unknown", "check": "training",
+    "check_name": "names", "evaluate": "evaluation", "fit": "training", "is_free": "saving",
 }  # fmt: skip
 
 __all__ = [
