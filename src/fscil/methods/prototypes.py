@@ -12,7 +12,8 @@ from torch import Tensor
 from fscil.benchmark import Session
 from fscil.errors import CannotLearn, UserError
 from fscil.methods.method import Method
-from fscil.model import Model, as_prototypes
+from fscil.model import Model
+from fscil.model import as_prototypes as as_prototypes
 from fscil.settings import setting
 
 POWER = "exponent applied to features; 1 in the paper, less evens out the few strong ones, which helps new classes"
