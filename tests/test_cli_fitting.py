@@ -25,8 +25,9 @@ def test_three_commands_from_photos_to_a_taught_class(fscil: Fscil, photo_folder
     assert fitted.code == 0, fitted.err
     assert fitted.out.splitlines()[-2] == "model   flowers"
     assert fscil("teach", "flowers", new).out.startswith("taught tulip (5 new photos), named after its folder")
-    answers = json.loads(fscil("predict", "flowers", new, photos / "class0", "--no-unknown", "--json").out)
-    assert [each["name"] for each in answers] == ["tulip"] * 5 + ["class0"] * 5
+    answers = json.loads(fscil("predict", "flowers", new, "--no-unknown", "--json").out)
+    assert [each["name"] for each in answers] == ["tulip"] * 5
+    assert {one["name"] for one in answers[0]["predictions"]} == {"class0", "class1", "class2", "tulip"}
 
 
 @needs_fit
@@ -77,8 +78,6 @@ def test_a_model_is_exported(fscil: Fscil, model: Path) -> None:
     again = fscil("export", model)
     assert (again.code, again.out) == (2, "")
     assert "exists already" in again.err
-    facts = json.loads(fscil("export", model, "--out", "encoder.onnx", "--encoder-only", "--json").out)
-    assert (facts["path"], facts["bytes"]) == ("encoder.onnx", Path("encoder.onnx").stat().st_size)
 
 
 def test_a_format_that_is_not_known_is_refused(fscil: Fscil, model: Path) -> None:

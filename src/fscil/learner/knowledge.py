@@ -121,7 +121,7 @@ class Knowledge:
             self.refresh()
             columns = self.columns()
             if not len(columns.order):
-                raise UserError("no class was taught yet; teach(name, images) teaches one")
+                raise UserError("no class was taught yet; teach one first")
             return self.model.classify(embeddings).cpu().double().numpy()[:, columns.order], columns
 
 

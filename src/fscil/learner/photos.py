@@ -58,7 +58,9 @@ def find_photos(store: Store, photo: object, name: str | None, size: int) -> NDA
     if not found:
         within = f" of {name}" if name else ""
         shown_name = quotable(named) if named is not None else "this image"
-        raise UserError(f"no photo{within} is {shown_name}; photos() lists them")
+        raise UserError(
+            f"no photo{within} is {shown_name}; `fscil classes MODEL CLASS`, or photos() in Python, lists them"
+        )
     if len(found) > 1:
         several = ", ".join(f"{store.name_of(p) or UNKNOWN}: {shown(store, p)}" for p in found[:3])
         raise UserError(f"{len(found)} photos could be meant ({several}); name the class, too, or give the file's hash")

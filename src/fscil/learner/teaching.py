@@ -114,7 +114,7 @@ class Teachable(Editable):
                 if role == TAUGHT and name in store.base:
                     raise UserError(f"'{name}' is a base class; choose another name, or forget that class first")
                 if role == WITNESS and name not in store.base:
-                    raise UserError(f"'{name}' is not a base class; teach(name, images) teaches a class")
+                    raise UserError(f"'{name}' is not a base class; teach it instead")
             return changes.add(store, verb, names, samples, role)
 
         return self._knowledge.change(make)
