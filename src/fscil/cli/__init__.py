@@ -21,7 +21,8 @@ from fscil.cli.fitting import check, fit
 from fscil.cli.knowing import classes, history
 from fscil.cli.listing import encoders, methods
 from fscil.cli.predicting import predict
-from fscil.cli.running import compare, report, reproduce, run
+from fscil.cli.reporting import report
+from fscil.cli.running import compare, reproduce, run
 from fscil.cli.sorting import sort
 from fscil.cli.streams import standard_streams
 from fscil.cli.teaching import teach

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from fscil.learner.learner import Learner
     from fscil.learner.lesson import Lesson, Pair
     from fscil.learner.names import UNKNOWN, check_name
+    from fscil.learner.page import write_page
     from fscil.learner.photos import TaughtPhoto
     from fscil.learner.prediction import Prediction, Rival
     from fscil.learner.saving import is_free
@@ -24,11 +25,13 @@ _HOMES = {
     "KnownClass": "taught", "Learner": "learner", "Lesson": "lesson", "Pair": "lesson", "Prediction": "prediction",
     "Rival": "prediction", "Taught": "taught", "TaughtPhoto": "photos", "Unknown": "unknown", "check": "training",
     "check_name": "names", "evaluate": "evaluation", "fit": "training", "is_free": "saving",
+    "write_page": "page",
 }  # fmt: skip
 
 __all__ = [
     "UNKNOWN", "Confidence", "Done", "Evaluation", "KnownClass", "Learner", "Lesson", "Pair", "Prediction", "Rival",
     "Taught", "TaughtPhoto", "Unknown", "check_name", "evaluate", "is_free",
+    "write_page",
 ]  # fmt: skip
 
 

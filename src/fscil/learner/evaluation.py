@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,6 +41,16 @@ class Mistake:
 
 
 @dataclass(frozen=True)
+class Wrong:
+    """A photo that was mistaken."""
+
+    photo: str  # its path; empty if it has none
+    name: str
+    taken_for: str
+    probability: float
+
+
+@dataclass(frozen=True)
 class Evaluation:
     photos: int
     right: int
@@ -50,6 +61,7 @@ class Evaluation:
     let_through: float | None  # share of photos of other classes that are given a class
     classes: tuple[ClassScore, ...]
     mistakes: tuple[Mistake, ...]  # the commonest first
+    wrong: tuple[Wrong, ...]
     unreadable: tuple[str, ...]
 
     def as_dict(self) -> dict[str, Any]:
@@ -99,14 +111,18 @@ def evaluate(
     if not classes & {*truths}:
         given, known = (", ".join(map(quotable, sorted(names)[:MOST_NAMED])) for names in ({*truths}, classes))
         raise UserError(f"no class of the model is among {given}; it has {known or 'none yet'}")
-    answers, bad = [], []
-    for name, answer in zip(truths, learner.predict_each([photo for _, photo in pairs], rivals=0), strict=True):
+    answers, bad, wrong = [], list[str](), list[Wrong]()
+    found = learner.predict_each([photo for _, photo in pairs], rivals=0)
+    for (name, photo), answer in zip(pairs, found, strict=True):
         if isinstance(answer, UserError):
             if not skip_unreadable:
                 raise answer
             bad.append(str(answer))
         else:
             answers.append((name, answer))
+            if answer.name != (name if name in classes else UNKNOWN):
+                path = str(photo) if isinstance(photo, str | PathLike) else ""
+                wrong.append(Wrong(path, name, answer.name, answer.probability))
         if progress is not None:
             progress(len(answers) + len(bad))
     if not answers:
@@ -117,8 +133,8 @@ def evaluate(
 
     own = [(name, each) for name, each in answers if name in classes]
     others = [each for name, each in answers if name not in classes]
-    right = sum(each.name == wanted(name) for name, each in answers)
-    mistakes = ranked((name, each.name) for name, each in answers if each.name != wanted(name))
+    right = len(answers) - len(wrong)
+    mistakes = ranked((each.name, each.taken_for) for each in wrong)
     scores = []
     for name in dict.fromkeys(truths):
         mine = [each for other, each in answers if other == name]
@@ -136,5 +152,6 @@ def evaluate(
         let_through=sum(each.name != UNKNOWN for each in others) / len(others) if others else None,
         classes=tuple(scores),
         mistakes=tuple(mistakes),
+        wrong=tuple(wrong),
         unreadable=tuple(bad),
     )
