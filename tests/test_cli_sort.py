@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import string
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,9 @@ from typing import Any
 import pytest
 
 from cli_call import Fscil
+from fscil.learner import sorting
 from fscil.learner.safe_names import LONGEST, safe_folders
-from fscil.learner.sorting import Placed, carry_out, undo
+from fscil.learner.sorting import Placed, carry_out, undo, write_list
 
 
 def tree(folder: Path) -> dict[str, bytes]:
@@ -120,7 +122,8 @@ def test_a_move_that_was_killed_halfway_is_undone(photos: Path, tmp_path: Path) 
     paths = [tmp_path / path for path in sorted(photos.glob("class0/*"))]
     before = tree(tmp_path / "photos")
     placed = [Placed(str(path), f"a/{path.name}", "a", 1.0) for path in paths]
-    made = carry_out(placed, tmp_path / "out", move=True)
+    made = write_list(placed, tmp_path / "out", move=True)
+    carry_out(placed, made, move=True)
     for path in paths[3:]:
         os.link(tmp_path / "out" / "a" / path.name, path)  # in both places
     for path in paths[6:]:
@@ -128,6 +131,28 @@ def test_a_move_that_was_killed_halfway_is_undone(photos: Path, tmp_path: Path) 
     assert undo(made).left == ()
     assert tree(tmp_path / "photos") == before
     assert not (tmp_path / "out").exists()
+
+
+def test_after_ctrl_c_it_says_how_to_take_back_what_was_done(
+    fscil: Fscil, model: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, move_file, moved = tree(photos), sorting.move_file, list[Path]()
+
+    def interrupted(source: Path, target: Path) -> None:
+        if len(moved) == 3:
+            signal.raise_signal(signal.SIGINT)
+        moved.append(target)
+        move_file(source, target)
+
+    monkeypatch.setattr(sorting, "move_file", interrupted)
+    found = fscil("sort", model, photos / "class0", "--to", "out", "--yes", "--move")
+    assert (found.code, found.out, len(moved)) == (130, "", 3)
+    said, _, command = found.err.rstrip("\n").partition(" with: fscil ")
+    assert said == "interrupted; take back what was done"
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
+    assert fscil(*command.split()).out == "took back 3 photos\n"
+    assert tree(photos) == before
 
 
 @pytest.mark.parametrize(
@@ -146,7 +171,7 @@ def test_lists_that_lead_elsewhere_are_refused(
     fscil: Fscil, photos: Path, tmp_path: Path, change: dict[str, str]
 ) -> None:
     path = tmp_path / photos / "class0" / "0-0.png"
-    made = carry_out([Placed(str(path), "a/0-0.png", "a", 1.0)], tmp_path / "out", move=False)
+    made = write_list([Placed(str(path), "a/0-0.png", "a", 1.0)], tmp_path / "out", move=False)
     facts = json.loads(made.read_text())
     facts["photos"][0] |= change
     made.write_text(json.dumps(facts))

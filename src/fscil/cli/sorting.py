@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import shlex
+import signal
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -14,8 +17,9 @@ import typer
 from fscil.cli.common import Device, Json, SkipUnreadable, checked_path, checked_paths, count, err, say
 from fscil.cli.predicting import answered, loaded
 from fscil.errors import UserError
+from fscil.interrupts import Interrupted, unwind
 from fscil.learner.listing import photo_files
-from fscil.learner.sorting import Placed, carry_out, plan, read_list
+from fscil.learner.sorting import Placed, carry_out, plan, read_list, write_list
 from fscil.learner.sorting import undo as undo_list
 
 
@@ -69,13 +73,30 @@ def sort(
     if yes and placed:
         from fscil.progress import stage_progress
 
-        with stage_progress(err, "sort", len(placed)) as progress:
-            done = carry_out(placed, to, move, progress.update)
+        done = write_list(placed, to, move)
+        with told_to_undo(done), stage_progress(err, "sort", len(placed)) as progress:
+            carry_out(placed, done, move, progress.update)
     if as_json:
         facts = {"done": done is not None, "moved": move, "to": str(to), "list": str(done) if done else None}
         print(json.dumps({**facts, "photos": [asdict(each) for each in placed]}))
         return
     tell(placed, len(answers), to, move, done)
+
+
+@contextmanager
+def told_to_undo(path: Path) -> Iterator[None]:
+    """After Ctrl-C, tell the user how to take back what was done."""
+    before = signal.signal(signal.SIGINT, unwind)
+    try:
+        yield
+    except Interrupted as error:
+        raise Interrupted(f"{error}; take back what was done with: {undo_command(path)}") from error
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def undo_command(path: Path) -> str:
+    return shlex.join(["fscil", "sort", "--undo", str(path)])
 
 
 def tell(placed: list[Placed], answered: int, to: Path, move: bool, done: Path | None) -> None:
@@ -91,7 +112,7 @@ def tell(placed: list[Placed], answered: int, to: Path, move: bool, done: Path |
             say(f"to {verb}: {count(len(placed), 'photo')} ({counts}); nothing was done yet: add --yes to do it")
         return
     say(f"{'moved' if move else 'copied'} {count(len(placed), 'photo')} ({counts})")
-    say(f"take it back with: {shlex.join(['fscil', 'sort', '--undo', str(done)])}")
+    say(f"take it back with: {undo_command(done)}")
 
 
 def take_back(path: Path, as_json: bool) -> None:

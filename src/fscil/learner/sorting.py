@@ -71,8 +71,8 @@ def check_folder(folder: Path) -> None:
         raise UserError(f"{folder} is in the way: it is not a folder of its own; move it, or choose another --to")
 
 
-def carry_out(placed: Sequence[Placed], to: Path, move: bool, seen: Callable[[int], object] | None = None) -> Path:
-    """Copy or move photos as planned; returns the list by which `undo` takes it back."""
+def write_list(placed: Sequence[Placed], to: Path, move: bool) -> Path:
+    """The list by which `undo` takes back what is about to be done."""
     made = [str(folder) for folder in missing_folders(to)]
     try:
         to.mkdir(parents=True, exist_ok=True)
@@ -86,6 +86,12 @@ def carry_out(placed: Sequence[Placed], to: Path, move: bool, seen: Callable[[in
     photos = [{**asdict(each), "photo": os.path.abspath(each.photo)} for each in placed]
     facts = {"kind": KIND, "format": FORMAT, "when": when.isoformat(timespec="seconds"), "moved": move, "made": made}
     write_atomically(path, (json.dumps({**facts, "photos": photos}, indent=1) + "\n").encode())
+    return path
+
+
+def carry_out(placed: Sequence[Placed], path: Path, move: bool, seen: Callable[[int], object] | None = None) -> None:
+    """Copy or move photos as planned, into the folder of their list."""
+    to = path.parent
     for done, each in enumerate(placed):
         if seen is not None:
             seen(done)
@@ -99,7 +105,6 @@ def carry_out(placed: Sequence[Placed], to: Path, move: bool, seen: Callable[[in
                 f"{each.photo} cannot be put into {target.parent} ({error.strerror}); "
                 f"{done} of {len(placed)} photos were; take them back with: fscil sort --undo {path}"
             ) from error
-    return path
 
 
 def missing_folders(folder: Path) -> list[Path]:
