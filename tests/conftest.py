@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -14,7 +15,7 @@ import torch
 from PIL import Image
 
 from cli_call import Fscil, caller
-from fscil import datasets, margins, metrics
+from fscil import Learner, datasets, margins, metrics
 from fscil.benchmark import Benchmark, split
 from fscil.config import config_hash
 from fscil.datasets import Dataset
@@ -191,3 +192,32 @@ def make_result() -> Callable[..., Result]:
         return replace(result, **fields)
 
     return build
+
+
+@pytest.fixture(scope="session")
+def taught_model(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A model that was taught class0 to class3, six photos each, and a folder with photos of two more."""
+    root, rng = tmp_path_factory.mktemp("taught"), np.random.default_rng(3)
+    for label in range(6):
+        colour, folder = rng.integers(40, 216, 3), root / "photos" / f"class{label}"
+        folder.mkdir(parents=True)
+        for i in range(9):
+            noise = rng.integers(-30, 31, (24, 30, 3))
+            Image.fromarray((colour + noise).clip(0, 255).astype(np.uint8)).save(folder / f"{label}-{i}.png")
+    learner = Learner("embedded")
+    for label in range(4):
+        learner.teach(f"class{label}", sorted((root / "photos" / f"class{label}").iterdir())[:6])
+    learner.save(root / "model")
+    return root / "model", root / "photos"
+
+
+@pytest.fixture
+def model(taught_model: tuple[Path, Path], tmp_path: Path) -> Path:
+    shutil.copytree(taught_model[0], tmp_path / "flowers")
+    return Path("flowers")
+
+
+@pytest.fixture
+def photos(taught_model: tuple[Path, Path], tmp_path: Path) -> Path:
+    shutil.copytree(taught_model[1], tmp_path / "photos")
+    return Path("photos")

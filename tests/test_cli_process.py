@@ -26,7 +26,8 @@ for arguments in json.loads(sys.argv[1]):
         main()
     except SystemExit as leaving:
         print("left with", leaving.code or 0)
-print("imported:", *sorted({"torch", "torchvision", "sklearn", "matplotlib"} & set(sys.modules)))
+heavy = {"torch", "torchvision", "torch._dynamo", "triton", "sympy", "sklearn", "scipy", "matplotlib"}
+print("imported:", *sorted(heavy & set(sys.modules)))
 """
 
 
@@ -41,10 +42,31 @@ def fresh_interpreter(*calls: list[str]) -> list[str]:
 
 
 def test_help_and_refusals_import_nothing_heavy() -> None:
-    calls = [["--help"], ["run", "--help"], ["predict", "--help"], ["data", "--help"]]
-    printed = fresh_interpreter(*calls, ["run"], ["predict", "model", "missing.png"])
-    assert [line for line in printed if line.startswith("left with")] == ["left with 0"] * 4 + ["left with 2"] * 2
+    calls = [["--help"], ["run", "--help"], ["predict", "--help"], ["teach", "--help"], ["data", "--help"]]
+    printed = fresh_interpreter(*calls, ["run"], ["predict", "model", "missing.png"], ["teach", "model", "missing.png"])
+    assert [line for line in printed if line.startswith("left with")] == ["left with 0"] * 5 + ["left with 2"] * 3
     assert printed[-1] == "imported:"
+
+
+def test_what_was_taught_is_read_and_corrected_without_torch(model: Path, photos: Path, tmp_path: Path) -> None:
+    folder, photo = str(tmp_path / model), str(tmp_path / photos / "class1" / "1-0.png")
+    calls = [
+        ["history", folder], ["classes", folder], ["classes", folder, "class0"], ["forget", folder, "class0"],
+        ["undo", folder], ["rename", folder, "class0", "rose"], ["move", folder, photo, "rose"], ["hide-base", folder],
+        ["forget", folder, "--photo", photo],
+    ]  # fmt: skip
+    printed = fresh_interpreter(*calls)
+    assert [line for line in printed if line.startswith("left with")] == ["left with 0"] * len(calls)
+    assert printed[-1] == "imported:"
+
+
+def test_teaching_and_predicting_import_torch_alone(model: Path, photos: Path, tmp_path: Path) -> None:
+    folder, photo = str(tmp_path / model), str(tmp_path / photos / "class5")
+    calls = [["teach", folder, photo], ["predict", folder, photo], ["sort", folder, photo, "--to", str(tmp_path / "x")],
+             ["classes", folder, "--measure"], ["evaluate", folder, str(tmp_path / photos)]]  # fmt: skip
+    printed = fresh_interpreter(*calls)
+    assert [line for line in printed if line.startswith("left with")] == ["left with 0"] * len(calls)
+    assert printed[-1] == "imported: torch"
 
 
 def test_a_report_needs_no_torch(make_result: Callable[..., Result], tmp_path: Path) -> None:

@@ -14,15 +14,14 @@ from torch import Tensor
 from fscil.device import choose_device
 from fscil.errors import UserError
 from fscil.model import Model
-from fscil.model_folder import TAUGHT, load_model
+from fscil.model_facts import TAUGHT, model_folder_of
+from fscil.model_folder import load_model
 from fscil.pictures import Picture, stacked
 
 
 def load(folder: str | PathLike[str], device: str = "cpu") -> Classifier:
     """Load a model folder, or the run folder around it, ready to predict on cpu or cuda."""
-    path, chosen = Path(folder), choose_device(device)
-    if not os.path.exists(path / "config.json") and os.path.exists(path / "model" / "config.json"):
-        path = path / "model"
+    path, chosen = model_folder_of(Path(folder)), choose_device(device)
     if os.path.lexists(path / TAUGHT):
         raise UserError(f"{path} has been taught more classes than the run learned; open it with fscil.Learner.load")
     model, class_names = load_model(path)

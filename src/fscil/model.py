@@ -220,3 +220,10 @@ def shifted(images: Tensor, right: int, down: int) -> Tensor:
     height, width = images.shape[-2:]
     room = max(abs(right), abs(down))
     return F.pad(images, [room] * 4)[..., room - down : room - down + height, room - right : room - right + width]
+
+
+def as_prototypes(means: Tensor, model: Model) -> Tensor:
+    """The rows of new classes, from their means; where rows are pairs, they have no trained row."""
+    if model.calibrator.two_inputs:
+        means[:, means.shape[1] // 2 :] = 0
+    return means

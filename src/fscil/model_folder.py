@@ -6,26 +6,25 @@ import dataclasses
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from fscil import calibrators, encoders
 from fscil import model as models
-from fscil.config import Config
 from fscil.encoders.timm_models import PREFIX as TIMM
 from fscil.engine.checkpoint import load_tensors, save_tensors
 from fscil.errors import UserError
-from fscil.files import check_regular, is_unicode, read_regular, write_atomically
+from fscil.files import check_regular, write_atomically
 from fscil.model import Model, ModelSpec
-from fscil.results import Result
-from fscil.tables import markdown_table
+from fscil.model_facts import FORMAT, REMEDY, TAUGHT, read_facts
 
-FORMAT = 1  # of the folder; increase it with any change that older versions of fscil cannot read
-MOST_BYTES = 64 * 2**20  # of config.json
-TAUGHT = "classes.safetensors"  # what a learner was taught after the run
-REMEDY = "copy the whole folder again"
+if TYPE_CHECKING:  # a model is loaded without what a run needs
+    from fscil.config import Config
+    from fscil.results import Result
+
+__all__ = ["FORMAT", "REMEDY", "TAUGHT", "load_model", "read_facts", "save_model"]
 
 
 def save_model(model: Model, config: Config, result: Result, folder: Path) -> None:
@@ -98,32 +97,9 @@ def check_parts(facts: dict[str, Any]) -> None:
             raise UserError(f"the model's {what} {model[what]!r} is unknown here; install the package that provides it")
 
 
-def read_facts(path: Path) -> dict[str, Any]:
-    try:
-        facts = json.loads(read_regular(path, MOST_BYTES))
-    except OSError as error:
-        raise UserError(
-            f"cannot read {path}: {error.strerror}; name a model folder, such as the folder `model` of a run"
-        ) from error
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{path} is not valid JSON ({error}); {REMEDY}") from error
-    if not isinstance(facts, dict) or type(facts.get("format")) is not int or facts["format"] < 1:
-        raise UserError(f"{path} is not a model's configuration; name a model folder, such as `model` of a run")
-    if facts["format"] > FORMAT:
-        raise UserError(
-            f"{path.parent} was written by a newer fscil (format {facts['format']}); update fscil to read it"
-        )
-    names = facts.get("class_names")
-    if not isinstance(names, list) or len({n for n in names if _is_name(n)}) != len(names):
-        raise UserError(f"{path} does not name its classes; {REMEDY}")
-    return facts
-
-
-def _is_name(value: object) -> bool:
-    return isinstance(value, str) and is_unicode(value)
-
-
 def card(config: Config, result: Result, spec: ModelSpec) -> str:
+    from fscil.tables import markdown_table
+
     harmonic = "none" if result.harmonic_mean is None else f"{result.harmonic_mean:.2f}"
     changed = f", except for {', '.join(f'`{each}`' for each in result.changed)}" if result.changed else ""
     note = f"\nNote: {result.note}.\n" if result.note else ""

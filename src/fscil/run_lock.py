@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from fscil import distributed
 from fscil.errors import UserError
 
 NAME = ".lock"
@@ -24,6 +23,8 @@ HALF_WRITTEN = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{8}\.part")  # by files.writ
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
     """Rank 0 holds the folder's lock for all ranks; a folder that another process holds is refused."""
+    from fscil import distributed  # torch; a lock alone needs none
+
     lock = RunLock(folder)
     distributed.broadcast(lock.take)
     try:

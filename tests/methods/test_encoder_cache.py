@@ -168,8 +168,8 @@ PACKAGE = Path(fscil.__file__).parent
 
 # imported by pre-training, but only to describe or store, never to compute
 DESCRIBE = {
-    "benchmark.py", "code_version.py", "environment.py", "errors.py", "files.py", "naming.py", "settings.py",
-    "progress.py", "methods/encoder_cache.py", "methods/memory.py", "methods/method.py",
+    "arrays.py", "benchmark.py", "code_version.py", "environment.py", "errors.py", "files.py", "naming.py",
+    "settings.py", "progress.py", "methods/encoder_cache.py", "methods/memory.py", "methods/method.py",
 }  # fmt: skip
 
 

@@ -13,11 +13,19 @@ from typing import Any, NoReturn
 import typer
 
 from fscil.cli.common import err, shortened
+from fscil.cli.correcting import forget, hide_base, move, rename, show_base, undo
 from fscil.cli.data import data_app
+from fscil.cli.evaluating import evaluate
+from fscil.cli.exporting import export
+from fscil.cli.fitting import check, fit
+from fscil.cli.knowing import classes, history
 from fscil.cli.listing import encoders, methods
 from fscil.cli.predicting import predict
-from fscil.cli.running import compare, report, reproduce, run
+from fscil.cli.reporting import report
+from fscil.cli.running import compare, reproduce, run
+from fscil.cli.sorting import sort
 from fscil.cli.streams import standard_streams
+from fscil.cli.teaching import teach
 from fscil.errors import LostContact, UserError
 from fscil.interrupts import Interrupted, leave
 from fscil.naming import printable
@@ -27,12 +35,18 @@ app = typer.Typer(
     help="""Few-shot class-incremental learning: train once, then teach new classes from a few images each.
 
     \b
-    fscil run limit glyphs            a first run, about a minute
+    fscil fit photos/ --out flowers   learn a folder of photos, class by class
+    fscil teach flowers tulip/*.jpg   teach one more class from a few of them
+    fscil predict flowers photo.jpg   name what a photo shows
+    fscil run limit glyphs            a first benchmark run, about a minute
     fscil compare glyphs --seeds 3    methods side by side
-    fscil predict MODEL photo.jpg     use what was learned
     """,
 )  # fmt: skip
-for verb in (run, compare, reproduce, report, predict, methods, encoders):
+LEARNER = (
+    check, fit, teach, predict, sort, evaluate, classes, history, undo, forget, rename, move, hide_base, show_base,
+    export,
+)  # fmt: skip
+for verb in (*LEARNER, run, compare, reproduce, report, methods, encoders):
     app.command()(verb)
 app.add_typer(data_app, name="data", help="List, prepare and verify datasets.")
 

@@ -50,6 +50,12 @@ Root = Annotated[
 ]
 Device = Annotated[str | None, typer.Option(help="cpu or cuda.  [default: cuda if available]")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Model = Annotated[
+    Path, typer.Argument(metavar="MODEL", callback=checked_path, help="A model folder, or the run folder around it.")
+]
+SkipUnreadable = Annotated[
+    bool, typer.Option("--skip-unreadable", help="Go on without photos that cannot be read, and name them.")
+]
 
 # brackets and colons in names and paths are literal, never markup
 out = Console(highlight=False, markup=False, emoji=False)
@@ -92,3 +98,13 @@ def print_descriptions(descriptions: Mapping[str, str]) -> None:
     width = max(map(cell_len, descriptions), default=0)
     for name, description in descriptions.items():
         print(printable(f"{pad(name, width)}  {description}"))
+
+
+def say(*lines: str) -> None:
+    """Lines that hold names of files or classes."""
+    for line in lines:
+        print(printable(line))
+
+
+def count(n: int, noun: str, plural: str = "") -> str:
+    return f"{n:,} {noun if n == 1 else plural or f'{noun}s'}"

@@ -2,102 +2,145 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.cells import cell_len
 
-from fscil.cli.common import Device, Json, err, pad
+from fscil.cli.common import Device, Json, Model, SkipUnreadable, err, pad
 from fscil.errors import UserError
-from fscil.files import check_regular, visible_entries
+from fscil.learner.listing import photo_files
 from fscil.naming import printable
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+    from fscil.learner import Learner, Prediction
 
-AT_ONCE = 256  # images that are read into memory together
-
-# In a folder, files with these suffixes are images. A file given by name may have any suffix.
-SUFFIXES = {
-    ".avif", ".bmp", ".gif", ".jp2", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".pnm", ".ppm", ".tif", ".tiff", ".webp",
-}  # fmt: skip
-
-
-class Prediction(TypedDict):
-    name: str
-    probability: float
+WIDEST = 60  # cells that a path is padded to
+LISTED = 5  # class names in JSON
+Answers = list[tuple[Path, "Prediction"]]
 
 
 def predict(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model folder, e.g. runs/limit-2/model.")],
-    images: Annotated[list[Path], typer.Argument(metavar="IMAGE", help="Image files, or folders of them.")],
-    top: Annotated[int, typer.Option(min=1, help="How many class names to print for each image.")] = 5,
+    model: Model,
+    images: Annotated[
+        list[Path],
+        typer.Argument(metavar="IMAGE", help="Image files, folders of them, or - for a list on standard input."),
+    ],
+    top: Annotated[
+        int | None, typer.Option(min=1, help="How many class names to print for each image.  [default: 1; in JSON 5]")
+    ] = None,
+    no_unknown: Annotated[
+        bool, typer.Option("--no-unknown", help="Answer with the best class, even of an image that is like none.")
+    ] = False,
+    skip_unreadable: SkipUnreadable = False,
     device: Device = None,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Predict the classes of images. The likeliest come first, with their probabilities.
+    """Name what images show: one line each.
+
+    The likeliest class and its probability, or unknown.
 
     \b
-    fscil predict runs/limit-2/model photo.jpg
-    fscil predict runs/limit-2/model photos/ --top 1
-    fscil predict runs/limit-2/model a.png b.png --json
+    fscil predict flowers photo.jpg
+    fscil predict runs/limit-2/model photos/ --top 3
+    fscil predict flowers photos/ --csv > answers.csv
+    find . -name "*.jpg" | fscil predict flowers - --json
     """
-    paths = list(image_files(images))  # before the wait for torch
-    import fscil
-    from fscil.progress import stage_progress
-    from fscil.runs import choose_device
-
-    classifier = fscil.load(model, device=str(choose_device(device)))
-    found: list[list[Prediction]] = []
-    with stage_progress(err, "predict", len(paths)) as progress:
-        for start in range(0, len(paths), AT_ONCE):
-            probabilities = classifier.predict_proba(paths[start : start + AT_ONCE])
-            found += [ranked(row, classifier.class_names, top) for row in probabilities]
-            progress.update(len(found))
-    pairs = list(zip(map(str, paths), found, strict=True))
+    if as_csv and as_json:
+        raise UserError("give --csv or --json, not both")
+    paths = list(photo_files(listed(images)))  # before the wait for torch
+    wanted = top or (LISTED if as_json else 1)
+    learner = loaded(model, device)
+    answers = answered(learner, paths, skip_unreadable, unknown=not no_unknown, rivals=wanted - 1)
     if as_json:
-        print(json.dumps([{"image": path, "predictions": names} for path, names in pairs]))
-        return
-    for path, names in pairs:
-        print(printable(path), *name_lines(names), sep="\n")
+        print(json.dumps([as_facts(path, answer) for path, answer in answers]))
+    elif as_csv:
+        write_csv(answers, wanted)
+    else:
+        width = min(WIDEST, max((cell_len(printable(str(path))) for path in paths), default=0))
+        for path, answer in answers:
+            print(pad(printable(str(path)), width), printable(in_words(answer)), sep="  ")
 
 
-def image_files(given: Sequence[Path]) -> Iterator[Path]:
-    """The given files and the image files in given folders, in order."""
-    for path in given:
-        if os.path.isdir(path):  # unlike Path.is_dir, no error if the name is too long for a file
-            yield from images_in(path)
-            continue
-        try:
-            check_regular(path)
-        except OSError as error:
-            reason = f"there is no image {path} ({error.strerror})"
-            raise UserError(f"{reason}; name image files, or folders of them") from error
-        yield path
+def loaded(model: Path, device: str | None) -> Learner:
+    from fscil.device import choose_device
+    from fscil.learner import Learner
+
+    return Learner.load(model, device=choose_device(device).type)
 
 
-def images_in(folder: Path) -> list[Path]:
-    images = [path for path in visible_entries(folder) if path.suffix.lower() in SUFFIXES and os.path.isfile(path)]
-    if not images:
-        raise UserError(f"{folder} holds no image files (folders in it are not searched); name files, or their folder")
-    return images
+def listed(images: Sequence[Path]) -> list[Path]:
+    """Images as given; - stands for the lines of standard input, or what null characters separate there."""
+    if Path("-") not in images:
+        return list(images)
+    try:
+        data = sys.stdin.buffer.read() if sys.stdin else b""
+    except (OSError, ValueError) as error:
+        raise UserError("standard input cannot be read; name images, or give a list of them there") from error
+    names = [os.fsdecode(name) for name in data.split(b"\0" if b"\0" in data else b"\n")]
+    found = [Path(name.rstrip("\r")) for name in names if name.strip()]
+    if not found:
+        raise UserError("standard input names no images; give one path a line")
+    return [each for image in images for each in (found if image == Path("-") else [image])]
 
 
-def ranked(probabilities: NDArray[np.float32], class_names: Sequence[str], top: int) -> list[Prediction]:
-    """The likeliest classes first; ties go to the class that was learned first."""
-    order = (-probabilities).argsort(kind="stable")[:top]
-    return [{"name": class_names[i], "probability": round(float(probabilities[i]), 6)} for i in order]
+def answered(
+    learner: Learner,
+    paths: Sequence[Path],
+    skip: bool,
+    *,
+    unknown: bool = True,
+    rivals: int = 0,
+    doing: str = "predict",
+) -> Answers:
+    """Every photo's answer as soon as it is found; what cannot be read is an error, or is named and skipped."""
+    from fscil.progress import stage_progress
+
+    answers: Answers = []
+    with stage_progress(err, "predict", len(paths)) as progress:
+        found = learner.predict_each(list(paths), unknown=unknown, rivals=rivals)
+        for done, (path, answer) in enumerate(zip(paths, found, strict=True)):
+            progress.update(done)
+            if not isinstance(answer, UserError):
+                answers.append((path, answer))
+            elif skip:
+                err.print(printable(f"skipped: {answer}"), soft_wrap=True)
+            else:
+                raise answer
+    return answers
 
 
-def name_lines(predictions: Sequence[Prediction]) -> list[str]:
-    names = [printable(each["name"]) for each in predictions]
-    width = max(map(cell_len, names))
-    return [
-        f"   {pad(name, width)}  {100 * each['probability']:5.1f} %"
-        for name, each in zip(names, predictions, strict=True)
-    ]
+def ranked(answer: Prediction) -> list[tuple[str, float]]:
+    """The likeliest classes first."""
+    return [(answer.best, answer.probability), *((rival.name, rival.probability) for rival in answer.rivals)]
+
+
+def in_words(answer: Prediction) -> str:
+    classes = ", ".join(f"{name} {100 * probability:.1f} %" for name, probability in ranked(answer))
+    return f"unknown ({answer.reason}; {classes})" if answer.reason else classes
+
+
+def as_facts(path: Path, answer: Prediction) -> dict[str, Any]:
+    classes = [{"name": name, "probability": round(probability, 6)} for name, probability in ranked(answer)]
+    return {
+        "image": str(path), "name": answer.name, "reason": answer.reason, "calibrated": answer.calibrated,
+        "predictions": classes,
+    }  # fmt: skip
+
+
+def write_csv(answers: Answers, wanted: int) -> None:
+    """A row for each image; names may be anything, so paths are written as they are and quoted where needed."""
+    write: Callable[[Sequence[object]], object] = csv.writer(sys.stdout, lineterminator="\n").writerow
+    more = [f"{what}_{i}" for i in range(2, wanted + 1) for what in ("class", "probability")]
+    write(["image", "name", "best", "probability", "reason", *more])
+    for path, answer in answers:
+        (best, probability), *others = ranked(answer)
+        rest = [value for name, p in others for value in (name, f"{p:.6f}")]
+        write([str(path), answer.name, best, f"{probability:.6f}", answer.reason, *rest])

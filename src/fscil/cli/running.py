@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,7 +14,6 @@ from fscil.cli.common import (
     Json,
     Root,
     checked_path,
-    checked_paths,
     err,
     going_on_by,
     out,
@@ -190,34 +188,3 @@ def reproduce(
     environment = runs.RunEnvironment(runs.choose_device(device), out_folder, root)
     with going_on_by("the same command"):
         reproduce_one(name, range(first_seed, first_seed + seeds), overrides or [], environment, out, err)
-
-
-def report(
-    folders: Annotated[
-        list[Path], typer.Argument(metavar="RUN", callback=checked_paths, help="Run folders or result.json files.")
-    ],
-    out_file: Annotated[Path, typer.Option("--out", callback=checked_path, help="The HTML file.")] = Path(
-        "report.html"
-    ),
-) -> None:
-    """Write one HTML report over several runs.
-
-    \b
-    fscil report runs/compare/*/ --out compare.html
-    """
-    from fscil.files import check_replaceable
-
-    if os.path.isdir(out_file):
-        raise UserError(
-            f"--out {out_file} is a folder; name the HTML file to write, such as {out_file / 'report.html'}"
-        )
-
-    from fscil.report.html import write_report
-    from fscil.results import read_result
-    from fscil.tables import session_table
-
-    check_replaceable(out_file)
-    results = [read_result(folder) for folder in folders]
-    path = write_report(results, out_file)
-    out.print(session_table(results), crop=False)
-    out.print(f"report  {printable(str(path))}", soft_wrap=True)

@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from functools import cache
-from typing import Any
+from importlib.util import LazyLoader, find_spec, module_from_spec
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-conv: Any
-norm: Any
-try:
-    from fscil.kernels import conv, norm
-except ImportError:
+
+def later(name: str) -> Any:
+    """A module that is imported when it is first used: Triton takes a while, and only GPUs need it."""
+    spec = find_spec(f"fscil.kernels.{name}")
+    assert spec is not None
+    assert spec.loader is not None
+    spec.loader = LazyLoader(spec.loader)
+    module = sys.modules[spec.name] = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+if TYPE_CHECKING:
+    from fscil.kernels import conv as conv
+    from fscil.kernels import norm as norm
+elif find_spec("triton") is None:
     conv = norm = None
+else:
+    conv, norm = later("conv"), later("norm")
 
 
 # of every launch; if unset, Triton warns that its default will change

@@ -140,7 +140,7 @@ def hide_base(store: Store, hidden: bool) -> Store:
 def undo(store: Store) -> tuple[Store, Done]:
     """The store before its last step, and that step."""
     if not store.history:
-        raise UserError("there is nothing to undo; history() lists what was done")
+        raise UserError("there is nothing to undo; history lists what was done")
     *earlier, last = store.history
     if last.before is None:
         raise UserError(f"the last step, {last.verb} of {last.when}, is too long ago to be undone")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -16,28 +16,31 @@ from fscil.pictures import Decoded
 
 SMALL = 64  # pixels a side; of larger images one at a time takes as long as several
 AT_ONCE = 5
+Seen = Callable[[int], object]  # is told how many photos are done
 
 
-def embed_alike(model: Model, pixels: Tensor) -> NDArray[np.float32]:
-    """uint8 [n, 3, h, w] -> [n, d], bit for bit the same in whatever company.
+def embed_alike(model: Model, pixels: Tensor, seen: Seen | None = None) -> NDArray[np.float32]:
+    """uint8 [n, 3, h, w] -> [n, d], bit for bit the same in whatever company. seen: is told how many are done.
 
     Rounding depends on how many images an encoder sees together, so that is always the same number: small images are
     filled up with copies to five, others go one by one.
     """
     size = AT_ONCE if model.spec.input_size <= SMALL else 1
-    parts = []
+    parts: list[Tensor] = []
     for part in pixels.split(size):
+        if seen is not None:
+            seen(len(parts) * size)
         filled = torch.cat([part, part[:1].expand(size - len(part), -1, -1, -1)])
         parts.append(model.embed_here(filled)[: len(part)])
     found = torch.cat(parts) if parts else model.rows.new_empty(0, model.row_size)
     return found.float().cpu().numpy()
 
 
-def samples_of(model: Model, pictures: Sequence[Decoded]) -> list[Sample]:
+def samples_of(model: Model, pictures: Sequence[Decoded], seen: Seen | None = None) -> list[Sample]:
     """Pictures as what a store keeps of them; where rows are pairs, new classes have no trained row."""
     if not pictures:
         return []
-    embeddings = embed_alike(model, torch.stack([each.pixels for each in pictures]))
+    embeddings = embed_alike(model, torch.stack([each.pixels for each in pictures]), seen)
     for embedding, picture in zip(embeddings, pictures, strict=True):
         if not np.isfinite(embedding).all() or not embedding.any():
             raise UserError(f"{picture.file or 'an image'} gives no finite embedding; leave it out")

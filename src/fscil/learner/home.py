@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Iterator
@@ -11,7 +10,9 @@ from pathlib import Path
 
 from fscil.errors import UserError
 from fscil.learner import store_file
+from fscil.learner.card import CARD, update_card
 from fscil.learner.store import Store
+from fscil.model_facts import model_checksum
 from fscil.run_lock import HALF_WRITTEN, InUseError, RunLock
 
 PATIENCE = 10.0  # seconds that a process waits for another one to finish teaching
@@ -67,6 +68,7 @@ class Home:
     def write(self, store: Store) -> None:
         store_file.write(self.folder, store, self.model)
         self.stamp = self._look()
+        update_card(self.folder, store)
 
     def _look(self) -> Stamp | None:
         try:
@@ -82,7 +84,7 @@ class Home:
         with suppress(OSError):
             for path in self.folder.iterdir():
                 found = HALF_WRITTEN.fullmatch(path.name)
-                if found and found["name"] == self.path.name:
+                if found and found["name"] in (self.path.name, CARD):
                     path.unlink(missing_ok=True)
 
 
@@ -101,13 +103,3 @@ class Memory(Home):
 
     def write(self, store: Store) -> None:
         pass
-
-
-def model_checksum(path: Path) -> str:
-    """What the header of model.safetensors says of its tensors; load_model has compared it with them."""
-    try:
-        with open(path, "rb") as file:
-            header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-        return str(json.loads(header["__metadata__"]["about"])["checksum"])
-    except (OSError, ValueError, LookupError, TypeError) as error:
-        raise UserError(f"{path} cannot be read ({error}); copy the whole folder again") from error

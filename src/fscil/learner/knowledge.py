@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from threading import RLock
 from typing import TypeVar
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from fscil.errors import UserError
 from fscil.learner.changes import Sample
 from fscil.learner.confidence import Confidence, measure_confidence
-from fscil.learner.embedding import samples_of
+from fscil.learner.embedding import Seen, samples_of
 from fscil.learner.home import Home, Memory
 from fscil.learner.leave_one_out import chosen, held_out
 from fscil.learner.rows import Rows
@@ -98,7 +99,9 @@ class Knowledge:
                 self._measured = store, measure_confidence(held), measure_unknown(held)
             return self._measured[1:]
 
-    def samples(self, images: Sequence[object]) -> tuple[list[Sample], list[int], list[UserError]]:
+    def samples(
+        self, images: Sequence[object], seen: Seen | None = None
+    ) -> tuple[list[Sample], list[int], list[UserError]]:
         """What is kept of images; which of them those are; and what is wrong with the others."""
         samples: list[Sample] = []
         good: list[int] = []
@@ -107,7 +110,8 @@ class Knowledge:
             part = list(decode_each(images[start : start + AT_ONCE], self.model.spec.stored_size, start))
             read = [(start + i, each) for i, each in enumerate(part) if not isinstance(each, UserError)]
             bad += [each for each in part if isinstance(each, UserError)]
-            samples += samples_of(self.model, [each for _, each in read])
+            tell = None if seen is None else partial(_tell, seen, start)
+            samples += samples_of(self.model, [each for _, each in read], tell)
             good += [i for i, _ in read]
         return samples, good, bad
 
@@ -117,5 +121,9 @@ class Knowledge:
             self.refresh()
             columns = self.columns()
             if not len(columns.order):
-                raise UserError("no class was taught yet; teach(name, images) teaches one")
+                raise UserError("no class was taught yet; teach one first")
             return self.model.classify(embeddings).cpu().double().numpy()[:, columns.order], columns
+
+
+def _tell(seen: Seen, before: int, done: int) -> None:
+    seen(before + done)

@@ -12,7 +12,7 @@ learner.save("flowers")                           # from then on, what is taught
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any, Self
@@ -23,12 +23,14 @@ from numpy.typing import NDArray
 from fscil.errors import UserError
 from fscil.learner import saving
 from fscil.learner.confidence import Confidence
+from fscil.learner.evaluation import ClassScore, Mistake, left_out
 from fscil.learner.names import UNKNOWN, check_name
-from fscil.learner.prediction import Prediction, predictions, scored
+from fscil.learner.prediction import Prediction, predict_each, predictions, scored
 from fscil.learner.store import TAUGHT
 from fscil.learner.teaching import Pictures, Teachable
 from fscil.learner.training import fit_folder
 from fscil.learner.unknown import Unknown
+from fscil.model_facts import model_folder_of
 from fscil.model_folder import load_model
 from fscil.pictures import listed
 
@@ -47,9 +49,7 @@ class Learner(Teachable):
     @classmethod
     def load(cls, folder: str | PathLike[str], *, device: str = "cpu") -> Self:
         """A model folder, or the run folder around it: a run's classes are the base classes."""
-        path = Path(folder)
-        if not os.path.exists(path / "config.json") and os.path.exists(path / "model" / "config.json"):
-            path = path / "model"
+        path = model_folder_of(Path(folder))
         learner = cls(str(path), device=device)
         model, names = load_model(path)
         learner._begin(model, names, path)
@@ -78,6 +78,12 @@ class Learner(Teachable):
         found = scored(self._knowledge, listed(images))
         return predictions(found, self.unknown if unknown else None, rivals)
 
+    def predict_each(
+        self, images: Pictures, *, unknown: bool = True, rivals: int = 4
+    ) -> Iterator[Prediction | UserError]:
+        """The same one by one, as they are found; an error takes the place of an image that cannot be read."""
+        return predict_each(self._knowledge, listed(images), unknown, rivals)
+
     def predict_proba(self, images: Pictures) -> NDArray[np.float64]:
         """[n, classes], in the order of classes_"""
         return scored(self._knowledge, listed(images)).probabilities
@@ -91,6 +97,11 @@ class Learner(Teachable):
     def confidence(self) -> Confidence:
         """The temperature of probabilities, and how far they were off."""
         return self._knowledge.measured()[0]
+
+    def left_out(self) -> tuple[list[ClassScore], list[Mistake]]:
+        """How many kept photos of every class are recognised when they are left out, and what the others are taken
+        for."""
+        return left_out(self._knowledge)
 
     def fit(self, X: Any, y: Sequence[str] | None = None) -> Self:
         """Start anew and teach images X of classes y; or, without y, train on a folder of folders of photos."""

@@ -12,7 +12,7 @@ from fscil.learner.leave_one_out import held_out
 from fscil.learner.names import UNKNOWN
 from fscil.learner.rows import Rows
 from fscil.learner.sentences import sentences_of
-from fscil.learner.store import COUNTER, GONE, TAUGHT, Store, unit
+from fscil.learner.store import COUNTER, GONE, TAUGHT, Store, shown, unit
 
 NEAR = 5e-3  # 1 - cosine of embeddings below which photos are taken for copies: resized ones measure 4e-4, others 3e-2
 UNLIKE = 2.0  # times the median distance from the others' mean, beyond which a photo is unlike its fellows
@@ -54,11 +54,6 @@ class Lesson:
 
     def __str__(self) -> str:
         return " ".join(self.sentences)
-
-
-def shown(store: Store, place: int) -> str:
-    """A photo as a person would recognise it."""
-    return store.files[place] or f"image {store.hashes[place].tobytes().hex()[:8]}"
 
 
 @dataclass(frozen=True)

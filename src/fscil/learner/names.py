@@ -24,5 +24,7 @@ def check_name(name: object) -> str:
     if len(composed) > LONGEST:
         raise UserError(f"the class name '{quotable(composed)}' has more than {LONGEST} characters; shorten it")
     if composed == UNKNOWN:
-        raise UserError(f"'{UNKNOWN}' is the answer for photos of no class; teach_unknown takes examples of those")
+        raise UserError(
+            f"'{UNKNOWN}' is the answer for photos of no class; teach --unknown (in Python, teach_unknown) takes those"
+        )
     return composed

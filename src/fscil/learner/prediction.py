@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -12,11 +13,12 @@ from numpy.typing import NDArray
 from fscil.errors import UserError
 from fscil.learner.confidence import softmax
 from fscil.learner.knowledge import AT_ONCE, Knowledge
-from fscil.learner.lesson import shown
 from fscil.learner.names import UNKNOWN
-from fscil.learner.store import COUNTER, Store, unit
+from fscil.learner.store import COUNTER, Store, shown, unit
 from fscil.learner.unknown import Unknown
 from fscil.pictures import decode_each
+
+FEW = 32  # images that are answered together where each answer is waited for
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,17 @@ def scored(knowledge: Knowledge, images: Any) -> Scored:
         parts[-1].calibrated,
         [each for part in parts for each in part.nearest],
     )
+
+
+def predict_each(knowledge: Knowledge, images: Any, unknown: bool, rivals: int) -> Iterator[Prediction | UserError]:
+    """Every image in turn; an error takes the place of one that cannot be read."""
+    for start in range(0, len(images), FEW):
+        decoded = list(decode_each(images[start : start + FEW], knowledge.model.spec.stored_size, start))
+        pixels = [each.pixels for each in decoded if not isinstance(each, UserError)]
+        found = scored(knowledge, torch.stack(pixels)) if pixels else None
+        made = iter(predictions(found, knowledge.measured()[1] if unknown else None, rivals) if found else ())
+        for each in decoded:
+            yield each if isinstance(each, UserError) else next(made)
 
 
 def _part(knowledge: Knowledge, images: Any, first: int) -> Scored:

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fscil.learner.store import Store
-from fscil.methods.prototypes import as_prototypes
-from fscil.model import Model
+from fscil.model import Model, as_prototypes
 
 AT_ONCE = 8192  # photos that are summed together, in float64
 

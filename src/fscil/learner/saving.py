@@ -12,21 +12,30 @@ from fscil.engine.checkpoint import save_tensors
 from fscil.errors import UserError
 from fscil.files import read_regular, write_atomically
 from fscil.learner import store_file
-from fscil.learner.home import model_checksum
+from fscil.learner.card import CARD, taught_section
 from fscil.learner.knowledge import Knowledge
-from fscil.model_folder import FORMAT
-from fscil.naming import printable
-from fscil.run_lock import HALF_WRITTEN
+from fscil.model_facts import FORMAT, model_checksum
+from fscil.run_lock import HALF_WRITTEN, RunLock
+from fscil.run_lock import NAME as LOCK
 
 MOST_BYTES = 2**33
-MOST_NAMED = 100  # classes that the card lists
-CONFIG, MODEL, CARD = "config.json", "model.safetensors", "README.md"
+CONFIG, MODEL = "config.json", "model.safetensors"
 
 
 def save(knowledge: Knowledge, folder: Path, source: Path | None) -> None:
     """source: the folder that the model comes from, whose files are copied. config.json is written last: before that
     there is no model folder, whatever happens."""
     check_free(folder)
+    lock = RunLock(folder)
+    lock.take()
+    try:
+        check_free(folder)  # another process may have been quicker
+        _write(knowledge, folder, source)
+    finally:
+        lock.release()
+
+
+def _write(knowledge: Knowledge, folder: Path, source: Path | None) -> None:
     if source is not None:
         for name in (MODEL, CARD):
             if os.path.exists(source / name):
@@ -49,14 +58,19 @@ def save(knowledge: Knowledge, folder: Path, source: Path | None) -> None:
 
 
 def check_free(folder: Path) -> None:
-    """Refuse a folder with anything in it but what a killed `save` has left."""
+    """Refuse a folder that is not free to be saved to."""
     if "\0" in str(folder):
         raise UserError("a folder's name cannot have a null character in it; choose another one")
-    if not os.path.lexists(folder):
-        return
-    ours = {MODEL, CARD, store_file.FILE}
-    if not os.path.isdir(folder) or any(n not in ours and not HALF_WRITTEN.fullmatch(n) for n in os.listdir(folder)):
+    if not is_free(folder):
         raise UserError(f"{folder} exists already; choose a folder that does not")
+
+
+def is_free(folder: Path) -> bool:
+    """Whether there is no such folder, or nothing in it but what a killed `save` has left."""
+    if not os.path.lexists(folder):
+        return True
+    ours = {MODEL, CARD, store_file.FILE, LOCK}
+    return os.path.isdir(folder) and all(n in ours or HALF_WRITTEN.fullmatch(n) for n in os.listdir(folder))
 
 
 def _read(path: Path) -> bytes:
@@ -67,11 +81,7 @@ def _read(path: Path) -> bytes:
 
 
 def card(knowledge: Knowledge) -> str:
-    store, spec = knowledge.store, knowledge.model.spec
-    counts = {name: len(places) for name, places in store.classes()}
-    lines = [f"| {_cell(name)} | {n} |" for name, n in sorted(counts.items())[:MOST_NAMED]]
-    if len(counts) > MOST_NAMED:
-        lines.append(f"| and {len(counts) - MOST_NAMED} more | |")
+    spec = knowledge.model.spec
     return f"""---
 library_name: fscil
 tags: [few-shot-class-incremental-learning, image-classification]
@@ -86,14 +96,6 @@ learner.predict("photo.jpg")
 ```
 
 Its encoder, {spec.encoder} with weights {spec.weights}, is fixed: classes are means of the embeddings of their photos.
-`classes.safetensors` holds those embeddings, with file names and hashes, but no photos. When the learner was saved it
-knew:
+`classes.safetensors` holds those embeddings, with file names and hashes, but no photos.
 
-| class | photos |
-|---|---|
-{chr(10).join(lines)}
-"""
-
-
-def _cell(text: str) -> str:
-    return printable(text).replace("|", "\\|").replace("<", "&lt;")
+{taught_section(knowledge.store)}"""

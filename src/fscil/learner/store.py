@@ -121,6 +121,11 @@ class Store:
             yield name, order[start:end]
 
 
+def shown(store: Store, place: int) -> str:
+    """A photo as a person would recognise it."""
+    return store.files[place] or f"image {store.hashes[place].tobytes().hex()[:8]}"
+
+
 def unit(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
     """Rows [n, d] divided by their lengths."""
     lengths = np.sqrt(np.einsum("nd,nd->n", vectors, vectors))

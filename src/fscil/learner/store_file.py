@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
-from fscil.engine.checkpoint import load_tensors, save_tensors
+from fscil.arrays import load_arrays, save_arrays
 from fscil.errors import UserError
 from fscil.learner.store import COLUMNS, Group, Step, Store
-from fscil.model_folder import TAUGHT
+from fscil.model_facts import TAUGHT
 
 FORMAT = 1  # increase it with any change that older versions of fscil cannot read
 FILE = TAUGHT
@@ -33,15 +32,14 @@ def write(folder: Path, store: Store, model: str) -> None:
         "history": [list(vars(step).values()) for step in store.history],
     }
     written = np.frombuffer(json.dumps(text, separators=(",", ":")).encode(), np.uint8)
-    columns = {name: torch.from_numpy(np.ascontiguousarray(getattr(store, name))) for name in COLUMNS}
-    tensors = {**columns, "text": torch.from_numpy(written.copy())}
-    save_tensors(folder / FILE, tensors, {"kind": KIND, "format": FORMAT, "model": model})
+    columns = {name: getattr(store, name) for name in COLUMNS}
+    save_arrays(folder / FILE, {**columns, "text": written}, {"kind": KIND, "format": FORMAT, "model": model})
 
 
 def read(folder: Path, model: str, dim: int, base: int) -> Store:
     """The store of a model with this checksum, this size of embeddings and this many base classes."""
     path = folder / FILE
-    tensors, about = load_tensors(path, remedy=REMEDY)
+    arrays, about = load_arrays(path, REMEDY)
     number = about.get("format")
     if about.get("kind") != KIND or type(number) is not int or number < 1:
         raise UserError(f"{path} does not hold what a learner was taught; {REMEDY}")
@@ -50,8 +48,8 @@ def read(folder: Path, model: str, dim: int, base: int) -> Store:
     if about.get("model") != model:
         raise UserError(f"{path} was taught to another model than the one beside it; put that model's files back")
     try:
-        text = json.loads(tensors["text"].numpy().tobytes())
-        columns = {name: tensors[name].numpy() for name in COLUMNS}
+        text = json.loads(arrays["text"].tobytes())
+        columns = {name: arrays[name] for name in COLUMNS}
         values: dict[str, Any] = {**columns, **text, **_plain(text)}
         store = Store(**values)
         check(store, dim, base)

@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TypeVar
 
 from fscil.device import choose_device
 from fscil.errors import UserError
 from fscil.learner import changes
+from fscil.learner.editing import Editable
+from fscil.learner.embedding import Seen
 from fscil.learner.knowledge import Knowledge
-from fscil.learner.lesson import Lesson, lesson_of, shown
-from fscil.learner.names import UNKNOWN, check_name
-from fscil.learner.photos import TaughtPhoto, find_photos, photo_list
+from fscil.learner.lesson import Lesson, lesson_of
+from fscil.learner.names import check_name
 from fscil.learner.sources import model_from_nothing
-from fscil.learner.store import COUNTER, TAUGHT, WITNESS, Done, Store
+from fscil.learner.store import COUNTER, TAUGHT, WITNESS, Store
 from fscil.model import Model
 from fscil.pictures import Picture, listed
 
 Pictures = Picture | Sequence[Picture]
+T = TypeVar("T")
 
 
-class Teachable:
+class Teachable(Editable):
     """What Learner can be taught; see there."""
 
     def __init__(self, encoder: str | PathLike[str] = "auto", *, device: str = "cpu") -> None:
@@ -43,36 +43,65 @@ class Teachable:
     def _knowledge(self) -> Knowledge:
         return self._kept or self._begin(model_from_nothing(self.encoder), ())
 
-    def teach(self, name: str, images: Pictures, *, skip_unreadable: bool = False) -> Lesson:
+    def _change(self, make: Callable[[Store], tuple[Store, T]]) -> T:
+        return self._knowledge.change(make)
+
+    def _store(self) -> Store:
+        return self._knowledge.refresh()
+
+    @property
+    def _stored_size(self) -> int:
+        return self._knowledge.model.spec.stored_size
+
+    def teach(
+        self, name: str, images: Pictures, *, skip_unreadable: bool = False, progress: Seen | None = None
+    ) -> Lesson:
         """Teach a class, new or known, from one photo up; the lesson says whether they are enough.
 
-        skip_unreadable: go on without images that cannot be read, which the lesson then names.
+        skip_unreadable: go on without images that cannot be read, which the lesson then names. progress: is told how
+        many images are done.
         """
-        name, knowledge = check_name(name), self._knowledge
-        samples, _, bad = self._samples(images, skip_unreadable)
-        with knowledge.lock:
-            new = self._add("teach", [name] * len(samples), samples, TAUGHT)
-            repeated = tuple(
-                sample.file or "an image" for sample, is_new in zip(samples, new, strict=True) if not is_new
-            )
-            columns = knowledge.columns()
-            told = tuple(str(error) for error in bad)
-            store, rows = knowledge.store, knowledge.rows
-            return lesson_of(store, rows, columns.visible, columns.names, name, sum(new), repeated, told)
+        return self.teach_all({check_name(name): images}, skip_unreadable=skip_unreadable, progress=progress)[0]
 
-    def teach_unknown(self, images: Pictures, *, skip_unreadable: bool = False) -> int:
+    def teach_all(
+        self, images: Mapping[str, Pictures], *, skip_unreadable: bool = False, progress: Seen | None = None
+    ) -> list[Lesson]:
+        """Teach several classes in one step: all of them or, if anything is wrong, none."""
+        pairs = [(check_name(name), image) for name, several in images.items() for image in listed(several)]
+        knowledge, names = self._knowledge, [name for name, _ in pairs]
+        samples, good, bad = self._samples([image for _, image in pairs], skip_unreadable, progress)
+        left_out = [names[i] for i in sorted({*range(len(names))} - {*good})]
+        for name, error in zip(left_out, bad, strict=True):
+            if name not in {names[i] for i in good}:
+                raise error  # no photo of the class is left
+        with knowledge.lock:
+            new = self._add("teach", [names[i] for i in good], samples, TAUGHT)
+            columns = knowledge.columns()
+            store, rows = knowledge.store, knowledge.rows
+            lessons = []
+            for name in dict.fromkeys(names):
+                own = [(each, is_new) for i, each, is_new in zip(good, samples, new, strict=True) if names[i] == name]
+                repeated = tuple(sample.file or "an image" for sample, is_new in own if not is_new)
+                told = tuple(str(error) for other, error in zip(left_out, bad, strict=True) if other == name)
+                count = len(own) - len(repeated)
+                lessons.append(lesson_of(store, rows, columns.visible, columns.names, name, count, repeated, told))
+            return lessons
+
+    def teach_unknown(self, images: Pictures, *, skip_unreadable: bool = False, progress: Seen | None = None) -> int:
         """Counter-examples, photos of none of the classes: what is nearer to one of them than to its best class is
         unknown. Returns how many were new."""
-        samples, _, _ = self._samples(images, skip_unreadable)
+        samples, _, _ = self._samples(listed(images), skip_unreadable, progress)
         return sum(self._add("teach_unknown", [""] * len(samples), samples, COUNTER))
 
     def witness(self, name: str, images: Pictures, *, skip_unreadable: bool = False) -> int:
         """Photos of a base class that its training did not see: confidence and unknown are measured by them, too."""
-        samples, _, _ = self._samples(images, skip_unreadable)
+        samples, _, _ = self._samples(listed(images), skip_unreadable)
         return sum(self._add("witness", [check_name(name)] * len(samples), samples, WITNESS))
 
-    def _samples(self, images: Pictures, skip: bool) -> tuple[list[changes.Sample], list[int], list[UserError]]:
-        samples, good, bad = self._knowledge.samples(listed(images))
+    def _samples(
+        self, images: Sequence[object], skip: bool, progress: Seen | None = None
+    ) -> tuple[list[changes.Sample], list[int], list[UserError]]:
+        samples, good, bad = self._knowledge.samples(images, progress)
         if bad and (not skip or not samples):
             raise bad[0]
         if not samples:
@@ -85,57 +114,7 @@ class Teachable:
                 if role == TAUGHT and name in store.base:
                     raise UserError(f"'{name}' is a base class; choose another name, or forget that class first")
                 if role == WITNESS and name not in store.base:
-                    raise UserError(f"'{name}' is not a base class; teach(name, images) teaches a class")
+                    raise UserError(f"'{name}' is not a base class; teach it instead")
             return changes.add(store, verb, names, samples, role)
 
         return self._knowledge.change(make)
-
-    def forget(self, name: str | None = None, *, photo: Picture | None = None) -> None:
-        """Forget a class or a photo: given by path, by file name, by hash or as an image; of this class, if named."""
-        size = self._knowledge.model.spec.stored_size
-        if photo is None and name is None:
-            raise UserError("name what to forget: a class, or photo=...")
-
-        def make(store: Store) -> tuple[Store, None]:
-            if photo is None:
-                return changes.forget_class(store, check_name(name)), None
-            places = find_photos(store, photo, name, size)
-            return changes.forget_photos(store, places, photo_name(store, places)), None
-
-        self._knowledge.change(make)
-
-    def move(self, photo: Picture, to: str, *, name: str | None = None) -> None:
-        """Move a photo, given as in `forget` (and of this class, if named), to another class, which may be new."""
-        to, size = check_name(to), self._knowledge.model.spec.stored_size
-
-        def make(store: Store) -> tuple[Store, None]:
-            if to in store.base:
-                raise UserError(f"'{to}' is a base class; choose another name, or forget that class first")
-            places = find_photos(store, photo, name, size)
-            return changes.move(store, places, to, photo_name(store, places)), None
-
-        self._knowledge.change(make)
-
-    def rename(self, name: str, to: str) -> None:
-        """Give a class another name; if a taught class has it already, the two become one."""
-        name, to = check_name(name), check_name(to)
-        self._knowledge.change(lambda store: (changes.rename(store, name, to), None))
-
-    def hide_base(self, hidden: bool = True) -> None:
-        """Answer with taught classes alone, or with all again."""
-        self._knowledge.change(lambda store: (changes.hide_base(store, hidden), None))
-
-    def undo(self) -> Done:
-        """Take the last step back, and then the one before; returns what it was."""
-        return self._knowledge.change(changes.undo)
-
-    def history(self) -> list[Done]:
-        """What was done, the oldest first."""
-        return [step.done for step in self._knowledge.refresh().history]
-
-    def photos(self, name: str | None = None) -> list[TaughtPhoto]:
-        return photo_list(self._knowledge.refresh(), name)
-
-
-def photo_name(store: Store, places: NDArray[np.intp]) -> str:
-    return ", ".join(f"{store.name_of(place) or UNKNOWN}: {shown(store, place)}" for place in places.tolist())

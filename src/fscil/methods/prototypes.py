@@ -13,6 +13,7 @@ from fscil.benchmark import Session
 from fscil.errors import CannotLearn, UserError
 from fscil.methods.method import Method
 from fscil.model import Model
+from fscil.model import as_prototypes as as_prototypes
 from fscil.settings import setting
 
 POWER = "exponent applied to features; 1 in the paper, less evens out the few strong ones, which helps new classes"
@@ -78,13 +79,6 @@ class PrototypeMethod(Method):
 
     def prototypes(self, means: Tensor) -> Tensor:
         return as_prototypes(means, self.model)
-
-
-def as_prototypes(means: Tensor, model: Model) -> Tensor:
-    """The rows of new classes, from their means; where rows are pairs, they have no trained row."""
-    if model.calibrator.two_inputs:
-        means[:, means.shape[1] // 2 :] = 0
-    return means
 
 
 def class_means(embeddings: Tensor, labels: Tensor, classes: tuple[int, ...]) -> Tensor:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.resources import files
 from pathlib import Path
 
 from fscil.errors import UserError
@@ -15,11 +14,10 @@ from fscil.report.curve import curve_figure, forgetting_figure
 from fscil.report.figures import inline_svg
 from fscil.report.margins import margins
 from fscil.report.markup import Markup, beside, join, picture, tag
+from fscil.report.page import page
 from fscil.report.summary import Comparable, always, base_and_new, differences, headlines, session_lines, tiles
 from fscil.results import Result
 from fscil.table_lines import published_row
-
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"  # makes the browser refuse any request
 
 
 def write_report(results: Sequence[Result], path: Path, comparable: Comparable = always) -> Path:
@@ -37,20 +35,8 @@ def report(results: Sequence[Result], comparable: Comparable = always) -> str:
     titles = by_benchmark(results)
     title = f"{named} on {', '.join(titles)}"
     sections = [section(name, those, comparable) for name, those in titles.items()]
-    head = tag(
-        "head",
-        tag("meta", charset="utf-8"),
-        tag("meta", name="generator", content="fscil"),
-        tag("meta", http_equiv="Content-Security-Policy", content=POLICY),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("link", rel="icon", href="data:,"),
-        tag("title", title),
-        tag("style", Markup(files("fscil.report").joinpath("report.css").read_text(encoding="utf-8"))),
-    )
     versions = dict.fromkeys(result.versions.get("fscil", "") for result in results)
-    footer = tag("footer", f"Written by fscil {', '.join(filter(None, versions))}.")
-    body = tag("body", tag("main", tag("h1", title), *sections), footer)
-    return "<!doctype html>\n" + tag("html", head, body, lang="en")
+    return page(title, sections, ", ".join(filter(None, versions)))
 
 
 def section(title: str, results: list[Result], comparable: Comparable) -> Markup:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
-VOID = {"meta", "link"}
+VOID = {"img", "link", "meta"}
 
 
 class Markup(str):
