@@ -19,7 +19,7 @@ def sentences_of(lesson: Lesson) -> tuple[str, ...]:
     said += _enough(lesson)
     if lesson.mistaken:
         taken = [f"{photo} for {other}" for photo, other in lesson.mistaken]
-        said.append(f"Left out, {_some(taken)} would be mistaken.")
+        said.append(f"Mistaken when left out: {_some(taken)}.")
     if lesson.closest is not None and lesson.rival is not None:
         pair = lesson.closest
         said.append(f"The nearest class is {lesson.rival}; the closest photos are {pair.photo} and its {pair.other}.")
