@@ -15,12 +15,12 @@ from PIL import EpsImagePlugin, Image
 import fscil
 from fscil import datasets
 from fscil.benchmark import Benchmark
-from fscil.cli.predicting import image_files
 from fscil.datasets import cifar100, decode, folder
 from fscil.datasets.folder import FolderOptions
 from fscil.encoders import weights
 from fscil.errors import UserError
 from fscil.images import contents, contents_of_copies
+from fscil.learner.listing import photo_files
 from photo_trees import write_cub
 
 Make = Callable[[Path], object]
@@ -85,7 +85,7 @@ def test_only_regular_files_are_weights_and_photos(tmp_path: Path, make: Make) -
     with pytest.raises(UserError, match=r"weights=.*model\.safetensors"):
         weights.read(str(tmp_path), "resnet20", None)
     with pytest.raises(UserError, match=r"there is no image .*w\.pth \("):
-        list(image_files([tmp_path / "w.pth"]))
+        list(photo_files([tmp_path / "w.pth"]))
 
 
 def test_files_have_a_limit(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,7 +179,7 @@ def test_impossible_paths_are_one_clear_line(tree: Path, path: str, monkeypatch:
         **{f"root of {name}": partial(verify_at, name, Path(path)) for name in PHOTO_DATASETS},
         "weights": lambda: weights.read(path, "resnet20", None),
         "model": lambda: fscil.load(path),
-        "photo": lambda: list(image_files([Path(path)])),
+        "photo": lambda: list(photo_files([Path(path)])),
         "photo of a program": lambda: decode.read_bytes(Path(path)),
     }
     for name, call in refused.items():
