@@ -120,7 +120,8 @@ def _sentences(
 ) -> tuple[str, ...]:
     said = [f"{len(counts)} classes, {sum(counts.values())} photos ({layout})."]
     if counts:
-        said[0] = f"{said[0][:-1]}, {min(counts.values())} to {max(counts.values())} of a class."
+        least, most = min(counts.values()), max(counts.values())
+        said[0] = f"{said[0][:-1]}, {f'{least} to {most}' if least < most else least} of each class."
     if test:
         said.append(f"{test} photos of test/ are never learned; fit measures by them in the end.")
     words = {NOTE: "note", BAD: "bad", STOP: "cannot go on"}
