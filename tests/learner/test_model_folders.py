@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.error import URLError
 
 import numpy as np
 import pytest
@@ -119,6 +120,11 @@ def test_auto_without_a_network_says_what_to_do(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("HF_HOME", str(tmp_path))
+
+    def unreachable(url: str, *args: object, **options: object) -> None:
+        raise URLError("no route to host")
+
+    monkeypatch.setattr(torch.hub, "download_url_to_file", unreachable)
     with pytest.raises(UserError, match=r"encoder=PATH, or encoder=embedded") as caught:
         Learner().teach("a", np.zeros((9, 9, 3), np.uint8))
     assert "\n" not in str(caught.value)
