@@ -30,12 +30,12 @@ from fscil.learner.heads import Photos, learn, photos_of
 from fscil.learner.photo_check import Seen
 from fscil.learner.photo_folder import BAD, STOP
 from fscil.learner.plan import Plan
+from fscil.learner.saving import check_free
 from fscil.learner.store import WITNESS
 from fscil.learner.tuning import fine_tuned, meta_trained, session_of, with_head
 from fscil.learner.witnesses import as_unseen
 from fscil.methods.encoder_cache import cache_folder
 from fscil.model import Model
-from fscil.naming import printable
 
 if TYPE_CHECKING:
     from fscil.learner.learner import Learner
@@ -109,19 +109,13 @@ def fit(
     from fscil.learner.learner import Learner
 
     if out is not None:
-        check_out(Path(out))
+        check_free(Path(out))  # before the long training
     learner = Learner(encoder, device=device)
     fitted = fit_folder(learner, folder, skip_bad=skip_bad, finetune=finetune, seed=seed, console=console)
     if out is not None:
         learner.save(out)
         write_atomically(Path(out) / "README.md", card(fitted, folder).encode())
     return fitted
-
-
-def check_out(folder: Path) -> None:
-    """Refuse a folder that could not be saved to, before the long training."""
-    if "\0" in str(folder) or (os.path.lexists(folder) and (not os.path.isdir(folder) or os.listdir(folder))):
-        raise UserError(f"{printable(str(folder))} exists already; choose a folder that does not")
 
 
 def refuse(checked: Check, skip_bad: bool) -> Plan:
@@ -133,7 +127,7 @@ def refuse(checked: Check, skip_bad: bool) -> Plan:
         more = f", and {len(bad) - 1} more" if len(bad) > 1 else ""
         raise UserError(
             f"{checked.folder}: {bad[0].sentence}{more}; check lists all problems; put them right, or go on without "
-            "what is bad (skip_bad)"
+            "what is bad (--skip-bad, in Python skip_bad=True)"
         )
     assert checked.plan is not None
     return checked.plan

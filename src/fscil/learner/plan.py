@@ -92,7 +92,9 @@ def plan_for(
         why = f"{classes} classes" if classes < FEW_CLASSES else f"{usual:g} photos in a usual class"
         said.append(f"The encoder stays as it is and classes are means: {why} are too few for more.")
     elif finetune is None and can_tune:
-        said.append(f"The encoder stays as it is: fine-tuning would take about {duration(tuning)} (finetune=True).")
+        said.append(
+            f"The encoder stays as it is: fine-tuning would take about {duration(tuning)} (--finetune tries it)."
+        )
     else:
         said.append("The encoder stays as it is.")
     if limit:

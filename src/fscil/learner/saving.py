@@ -15,6 +15,7 @@ from fscil.learner import store_file
 from fscil.learner.card import CARD, taught_section
 from fscil.learner.knowledge import Knowledge
 from fscil.model_facts import FORMAT, model_checksum
+from fscil.naming import printable
 from fscil.run_lock import HALF_WRITTEN, RunLock
 from fscil.run_lock import NAME as LOCK
 
@@ -62,7 +63,7 @@ def check_free(folder: Path) -> None:
     if "\0" in str(folder):
         raise UserError("a folder's name cannot have a null character in it; choose another one")
     if not is_free(folder):
-        raise UserError(f"{folder} exists already; choose a folder that does not")
+        raise UserError(f"{printable(str(folder))} exists already; choose a folder that does not")
 
 
 def is_free(folder: Path) -> bool:
