@@ -82,6 +82,17 @@ def test_fit_chooses_saves_and_is_taught_more(photos: Path, digits: Digits, tmp_
 
 
 @pytest.mark.usefixtures("quick")
+def test_what_fit_measured_cannot_be_undone(photos: Path, digits: Digits) -> None:
+    learner = fit(photos, encoder="embedded").learner
+    measured = learner.unknown
+    learner.teach(FURTHER, digits[FURTHER][:5])
+    assert learner.undo().verb == "teach"
+    with pytest.raises(UserError, match="nothing to undo"):
+        learner.undo()
+    assert learner.unknown == measured
+
+
+@pytest.mark.usefixtures("quick")
 def test_class_means_where_limit_hurts(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usual = tuning.limit_settings
 

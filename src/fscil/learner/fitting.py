@@ -8,6 +8,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -83,6 +84,8 @@ def fit_folder(
             for i, vector in zip(where, witnesses, strict=True)
         ]
         learner._add("witness", [material.train[i].photo.name for i in where], samples, WITNESS)
+        # part of the training, which is no step that a user took or could take back
+        learner._change(lambda store: (replace(store, history=()), None))
     bad = tuple(problem.sentence for problem in material.checked.problems if problem.level == BAD)
     asked = [each for each in material.test if each.photo.name in names]
     test = test_accuracy(final, asked, names)
