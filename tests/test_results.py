@@ -102,7 +102,7 @@ def test_every_committed_result_can_be_read() -> None:
     texts = {path: path.read_text() for path in COMMITTED.rglob("*.json")}
     results = [read_result(path) for path, text in texts.items() if '"confusion"' in text]
     assert len(results) > 50
-    as_the_paper = read_result(COMMITTED / "cifar100" / "decoupled-cosine-paper-seed71.json")
+    as_the_paper = read_result(COMMITTED / "cifar100" / "decoupled-cosine-paper-seed81.json")
     assert as_the_paper.changed == ["recipe=paper"]
 
 
