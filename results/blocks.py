@@ -30,6 +30,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "pairs": accuracy.pairs,
     "ablation": accuracy.ablation,
     "cub200": elsewhere.cub200,
+    "resnet18": elsewhere.resnet18,
     "glyphs": partial(elsewhere.on_two_cores, "glyphs"),
     "omniglot": partial(elsewhere.on_two_cores, "omniglot"),
     "inner": elsewhere.inner,

@@ -30,6 +30,8 @@ from results.summaries import (
 )
 
 METHODS = ("limit-plus", "decoupled-cosine-plus", "limit", "decoupled-cosine")
+RESNET18 = ("limit-plus", "decoupled-cosine-plus", "decoupled-cosine")
+PAPER_CUB200 = (("LIMIT", "limit", "basic"), ("Decoupled-Cosine", "decoupled-cosine", "basic"))
 CHOSEN = ("last", "harmonic_mean")
 AT_ZERO = (at_zero("last"), at_zero("harmonic_mean"))
 INNER = {
@@ -44,20 +46,37 @@ INNER = {
 
 
 def cub200() -> str:
-    """limit-plus beside class means on its embedding, and what calibration costs there."""
-    runs = load("cub200", METHODS[:2])
-    plus, means = runs.values()
-    row = paper.find("cub200", "limit", "basic")
-    assert row is not None
-    per_class = [f"{mean(each, lambda one: one.per_class['harmonic_mean']):.2f}" for each in (plus, means)]
-    text = f"""{seeds(plus).capitalize()}, {plus[0].seed} to {plus[-1].seed}, on one H200; both rows share their
-        encoders. `limit-plus` {compared(plus, means, "area")} class means on the same embedding, where it had gained
-        area on base classes; both with margin 0, {gaps(plus, means, *AT_ZERO)}; with
-        the margins {margin(plus)} and {margin(means)} that the rule gives them, {gaps(plus, means, *CHOSEN)}. Harmonic
-        means of accuracies per class, as the paper has them, are {per_class[0]} and {per_class[1]}."""
+    """Both LIMITs beside class means on their encoders, and what calibration costs there."""
+    runs = load("cub200", METHODS)
+    plus, means, limit, plain = runs.values()
+    per_class = [f"{mean(each, lambda one: one.per_class['harmonic_mean']):.2f}" for each in runs.values()]
+    text = f"""{seeds(plus).capitalize()}, {plus[0].seed} to {plus[-1].seed}, on one H200; the first two share their
+        encoders, and so do the other two. `limit-plus` {compared(plus, means, "area")} class means on the same
+        embedding, where it had gained area on base classes; both with margin 0, {gaps(plus, means, *AT_ZERO)}; with
+        the margins {margin(plus)} and {margin(means)} that the rule gives them, {gaps(plus, means, *CHOSEN)}. `limit`
+        {compared(limit, plain, "area")} class means on the encoders that it starts from
+        ({gaps(limit, plain, *CHOSEN)}). Harmonic means of accuracies per class, as the paper has them, are
+        {listed(per_class)}, in the order of the table."""
     parts = [own_lines(f"**{name}**", results) for name, results in runs.items()]
-    table = session_table(*parts, paper_line("_paper: LIMIT_", row.accuracy, row.pd))
+    table = session_table(*parts, *(paper_lines("cub200", *row) for row in PAPER_CUB200))
     return f"{table}\n{paragraph(text)}"
+
+
+def resnet18() -> str:
+    """CIFAR100 with the 32 px ResNet18: limit-plus beside class means, with and without its embedding."""
+    runs = load("cifar100-resnet18", RESNET18)
+    plus, means = runs["limit-plus"], runs["decoupled-cosine-plus"]
+    text = f"""{seeds(plus).capitalize()}, {plus[0].seed} to {plus[-1].seed}, on one H200, on the same encoders.
+        `limit-plus` {compared(plus, means, "area")} class means on the same embedding; with the margins {margin(plus)}
+        and {margin(means)} that the rule gives them, {gaps(plus, means, *CHOSEN)}."""
+    table = session_table(*(own_lines(f"**{name}**", results) for name, results in runs.items()))
+    return f"{table}\n{paragraph(text)}"
+
+
+def paper_lines(benchmark: str, label: str, method: str, augmentation: str) -> list[list[str]]:
+    row = paper.find(benchmark, method, augmentation)
+    assert row is not None
+    return paper_line(f"_paper: {label}_", row.accuracy, row.pd)
 
 
 def on_two_cores(benchmark: str) -> str:

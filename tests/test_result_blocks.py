@@ -22,9 +22,11 @@ ALL = {
     "ablation": [*paper.ablation()],
     "glyphs": [*elsewhere.METHODS],
     "omniglot": [*elsewhere.METHODS],
-    "cub200": elsewhere.METHODS[:2],
+    "cub200": [*elsewhere.METHODS],
+    "cifar100-resnet18": [*elsewhere.RESNET18],
     "inner": [f"{name}-{preset}" for name in elsewhere.INNER for preset in ("limit-plus", "decoupled-cosine-plus")],
 }
+FOLDERS = {"inner": "glyphs-validation", "ablation": "cifar100", "cifar100-resnet18": "cifar100"}
 Write = Callable[..., None]
 
 
@@ -37,7 +39,7 @@ def write(make_result: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, t
         path = summaries.FOLDER / name
         path.parent.mkdir(parents=True, exist_ok=True)
         preset = re.sub(r"^.*(limit|decoupled)", r"\1", path.name).removesuffix("-paper")
-        benchmark = {"inner": "glyphs-validation", "ablation": "cifar100"}.get(path.parent.name, path.parent.name)
+        benchmark = FOLDERS.get(path.parent.name, path.parent.name)
         for seed in (1, 2, 3):
             ways = (100, *[10] * 10) if benchmark == "cub200" else (60, *[5] * 8)
             result = make_result(ways, seed, margin, preset=preset, benchmark=benchmark)
