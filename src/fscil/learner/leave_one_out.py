@@ -31,7 +31,7 @@ class Held:
     own: NDArray[np.intp]  # [n], the columns of their own classes
     base: NDArray[np.bool_]  # [n], whether those are base classes
     logits: NDArray[np.float64]  # [n, classes], without the photo; own is -inf where it is its class's only photo
-    strangers: NDArray[np.float64]  # [n], the best logit if their class had never been taught; -inf: there is no other
+    strangers: NDArray[np.float64]  # [n, classes], as if their class had never been taught: own is -inf
     columns: NDArray[np.bool_]  # [classes], which of them may be answered
 
     @property
@@ -73,8 +73,7 @@ def held_out(store: Store, rows: Rows, places: NDArray[np.intp], columns: NDArra
     stranger_logits[here, own] = -np.inf
     logits[:, ~columns] = -np.inf
     stranger_logits[:, ~columns] = -np.inf
-    strangers = stranger_logits.max(1, initial=-np.inf)
-    return Held(places, own, is_base, logits, strangers, columns)
+    return Held(places, own, is_base, logits, stranger_logits, columns)
 
 
 def _own_rows(store: Store, rows: Rows, places: NDArray[np.intp]) -> tuple[NDArray[np.intp], Sequence[Tensor | None]]:
