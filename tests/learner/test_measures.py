@@ -29,10 +29,6 @@ def taught(digits: Digits) -> Learner:
     return learner
 
 
-def cosine(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
-    return float(a @ b / np.linalg.norm(a) / np.linalg.norm(b))
-
-
 class Plain:
     """Everything again, one photo and one class at a time, in float64."""
 
@@ -40,14 +36,37 @@ class Plain:
         store = learner._knowledge.store
         self.photos = [(store.name_of(i), vector) for i, vector in enumerate(store.vectors())]
         self.names = sorted({name for name, _ in self.photos})
+        self.precisions = [self.precision(without) for without in range(len(self.photos))]
 
-    def logit(self, query: NDArray[np.float64], name: str, without: int | None = None) -> float | None:
-        own = [vector for i, (its, vector) in enumerate(self.photos) if its == name and i != without]
-        return 16 * cosine(query, np.mean(own, axis=0)) if own else None
+    def own(self, name: str, without: int | None = None) -> list[NDArray[np.float64]]:
+        return [vector for i, (its, vector) in enumerate(self.photos) if its == name and i != without]
+
+    def precision(self, without: int) -> NDArray[np.float64]:
+        """The inverse of the shrunk covariance within classes, to which the photo has added nothing."""
+        several = [name for name in self.names if len(self.own(name)) > 1]
+
+        def covariance(without: int | None) -> NDArray[np.float64]:
+            parts = []
+            for name in several:
+                deviations = np.array(own := self.own(name, without)) - np.mean(own, axis=0)
+                parts.append(deviations.T @ deviations / (len(self.own(name)) - 1))
+            return np.mean(parts, axis=0)
+
+        mean_variance = np.trace(covariance(None)) / 64
+        shrinkage = 10 * (len(self.names) / len(several)) ** 2 * mean_variance
+        return np.linalg.inv(covariance(without) + shrinkage * np.eye(64))
+
+    def logit(self, i: int, name: str, without: int | None = None) -> float | None:
+        """Of a photo that the metric does not know."""
+        own, query, P = self.own(name, without), self.photos[i][1], self.precisions[i]
+        if not own:
+            return None
+        mean = np.mean(own, axis=0)
+        return float(16 * query @ P @ mean / np.sqrt((query @ P @ query) * (mean @ P @ mean)))
 
     def logits(self, i: int) -> dict[str, float]:
         """Of a photo that was never taught."""
-        found = {name: self.logit(self.photos[i][1], name, without=i) for name in self.names}
+        found = {name: self.logit(i, name, without=i) for name in self.names}
         return {name: logit for name, logit in found.items() if logit is not None}
 
 
@@ -74,7 +93,8 @@ def test_the_threshold_for_unknown_is_that_of_a_plain_loop(taught: Learner) -> N
     several = [i for i, (name, _) in enumerate(plain.photos) if name != "single"]
     known = [list(plain.logits(i).values()) for i in several]
     strangers = [
-        [plain.logit(query, other) or 0 for other in plain.names if other != name] for name, query in plain.photos
+        [plain.logit(i, other) or 0 for other in plain.names if other != name]
+        for i, (name, _) in enumerate(plain.photos)
     ]
     apart = {
         share: np.mean([score(k, share) > score(s, share) for k in known for s in strangers])
