@@ -8,8 +8,6 @@ from dataclasses import asdict, dataclass
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from fscil.errors import UserError
 from fscil.learner.knowledge import Knowledge
 from fscil.learner.leave_one_out import chosen, held_out

@@ -20,7 +20,8 @@ AT_ONCE = 8192  # photos that are summed together, in float64
 class Rows:
     """Keeps a model's rows as the store says: those of base classes, then one for each taught class.
 
-    A model without base classes gets a metric by its photos, too. `keys` are the photos of every taught row; a row is computed only if its photos have changed.
+    A model without base classes gets a metric by its photos, too. `keys` are the photos of every taught row; a row is
+    computed only if its photos have changed.
     """
 
     def __init__(self, model: Model, base: int) -> None:
