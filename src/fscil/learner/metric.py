@@ -19,7 +19,7 @@ from fscil.learner.store import Store
 
 SHRINKAGE = 10.0  # times the mean variance
 MOST_OF_CLASS = 100  # photos; further ones would tell little more
-MOST_WORK = 1e9  # photos times d^2, so that teaching stays instant among very many classes
+MOST_PHOTOS, MOST_WORK = 10_000, 1e9  # photos, and photos times d^2, so that teaching stays instant among many classes
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def metric_of(store: Store) -> Metric | None:
     if not several:
         return None
     d = store.embeddings.shape[1]
-    fits = np.cumsum([len(places) for places in several]) * float(d) ** 2 <= MOST_WORK
+    fits = np.cumsum([len(places) for places in several]) <= min(MOST_PHOTOS, MOST_WORK / d**2)
     used = several[: max(1, int(fits.sum()))]
     places = np.concatenate(used)
     counts = np.array([len(each) for each in used])
