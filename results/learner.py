@@ -143,7 +143,7 @@ def measured(learner: Learner, birds: Birds, species: list[int], base: int, stra
     confidence, unknown = learner.confidence, learner.unknown
     probabilities = softmax(logits / (confidence.temperature or 1))
     strange, _ = learner._knowledge.logits(queries(learner, strangers, birds.model.whitening))
-    best, of_strangers = logits.max(1), strange.max(1)
+    scores, of_strangers = unknown.scores(logits), unknown.scores(strange)
     found: dict[str, Any] = {"all": 100 * right.mean(), "temperature": confidence.temperature}
     for name, which in {"base": is_base, "new": ~is_base}.items():
         if which.any():
@@ -158,10 +158,12 @@ def measured(learner: Learner, birds: Birds, species: list[int], base: int, stra
         found["margin_0"] = 100 * without.mean()
         found["margin_0_base"], found["margin_0_new"] = 100 * without[is_base].mean(), 100 * without[~is_base].mean()
     found["calibration_error"] = 100 * calibration_error(probabilities, own)
-    exact = np.quantile(best, 1 - KEPT)
-    found["let_through_at_95"] = 100 * (of_strangers >= exact).mean()
+    found["let_through_at_95"] = 100 * (of_strangers >= np.quantile(scores, 1 - KEPT)).mean()
+    by_best = np.quantile(logits.max(1), 1 - KEPT)
+    found["let_through_at_95_by_best_logit"] = 100 * (strange.max(1) >= by_best).mean()
     if unknown.threshold is not None:
-        found["kept"] = 100 * (best >= unknown.threshold).mean()
+        found["share"] = unknown.share
+        found["kept"] = 100 * (scores >= unknown.threshold).mean()
         found["let_through"] = 100 * (of_strangers >= unknown.threshold).mean()
         found["kept_as_told"] = 100 * (unknown.kept or 0)
         found["let_through_as_told"] = 100 * (unknown.let_through or 0)

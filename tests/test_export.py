@@ -139,7 +139,7 @@ def test_a_class_taught_after_the_export_gets_the_learners_answer(pair: Pair, ph
 
 def test_metadata_says_what_a_program_needs(pair: Pair) -> None:
     spec, about = pair.learner._knowledge.model.spec, pair.about
-    assert about["format"] == 1
+    assert about["format"] == 2
     assert about["classes"] == ["oak", None, "ash", "fir", "rose", "tulip"]
     assert about["base"] == [True] * 4 + [False] * 2
     assert (about["margin"], about["temperature"], about["threshold"]) == (0.4, None, None)
@@ -185,11 +185,16 @@ def test_examples_of_the_document_give_the_learners_answers(documented: Document
     assert float(probability) == pytest.approx(answer.probability, rel=1e-3)
 
 
-def test_measured_temperature_and_threshold_are_in_the_metadata(documented: Documented) -> None:
+def test_measured_temperature_and_threshold_are_in_the_metadata(documented: Documented, photos: list[Path]) -> None:
     learner = documented.learner
-    about = opened(learner, documented.folder / "flowers.onnx").about
+    pair = opened(learner, documented.folder / "flowers.onnx")
+    about = pair.about
     assert about["temperature"] == pytest.approx(learner.confidence.temperature)
     assert about["threshold"] == pytest.approx(learner.unknown.threshold)
+    assert (about["share"], about["rivals"]) == (learner.unknown.share, 10)
+    for file, answer in zip(photos, learner.predict(photos), strict=True):
+        best, *others = np.sort(pair.run("logits", file)[0])[::-1]
+        assert best - about["share"] * np.mean(others[:10]) == pytest.approx(answer.score, abs=16 * CLOSE)
 
 
 def test_the_encoder_alone_gives_what_rows_are_means_of(documented: Documented, photos: list[Path]) -> None:

@@ -24,7 +24,11 @@ def state(learner: Learner) -> dict[str, list[str]]:
 
 
 def same_rows(one: Learner, other: Learner) -> bool:
+    """And the same metric."""
     mine, theirs = rows_of(one), rows_of(other)
+    metrics = [learner._knowledge.model.calibrator.metric for learner in (one, other)]
+    if not torch.equal(*metrics):
+        return False
     return mine.keys() == theirs.keys() and all(torch.equal(mine[name], theirs[name]) for name in mine)
 
 

@@ -12,20 +12,27 @@ from fscil.calibrators.calibrator import Calibrator
 
 
 class Cosine(Calibrator):
-    """scale * cos(row, query); it has no parameters."""
+    """scale * cos(row, query); it has no parameters.
+
+    A learner may set `metric` [d, d], by which rows and queries are multiplied first; it is no part of the state.
+    """
 
     permutation_equivariant = True
     independent = True
+    metric: Tensor | None
 
     def __init__(self, dim: int, *, scale: float = 1.0) -> None:
         super().__init__()
         self.scale = scale
+        self.register_buffer("metric", None, persistent=False)
 
     @property
     def options(self) -> dict[str, Any]:
         return {"scale": self.scale}
 
     def forward(self, rows: Tensor, queries: Tensor) -> Tensor:
+        if self.metric is not None:
+            rows, queries = rows @ self.metric, queries @ self.metric
         return self.scale * F.normalize(queries, dim=-1) @ F.normalize(rows, dim=-1).T
 
 

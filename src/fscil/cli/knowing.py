@@ -100,8 +100,8 @@ def measured(unknown: Unknown, confidence: Confidence) -> list[str]:
     lines = [f"unknown: {unknown.reason}"]
     if unknown.threshold is not None:
         lines = [
-            f"unknown: photos below {unknown.threshold:.3g}; {100 * (unknown.kept or 0):.0f} % of known photos are "
-            f"above it, and {100 * (unknown.let_through or 0):.0f} % of photos of classes that were left out"
+            f"unknown: photos below a score of {unknown.threshold:.3g}; {100 * (unknown.kept or 0):.0f} % of known "
+            f"photos are above it, and {100 * (unknown.let_through or 0):.0f} % of photos of classes that were left out"
         ]
     if confidence.temperature is None:
         return [*lines, f"confidence: {confidence.reason}"]

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from fscil import __version__
 from fscil.learner import Learner
+from fscil.learner.unknown import RIVALS
 from fscil.model import Model
 
-FORMAT = 1  # of what the file says about itself; increase it with any change that readers must know of
+FORMAT = 2  # of what the file says about itself; increase it with any change that readers must know of
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,10 @@ def what_is_known(source: Learner | str | PathLike[str]) -> Known:
         "base": base.tolist(),
         "margin": model.base_margin,
         "temperature": confidence.temperature,
-        "threshold": unknown.threshold,
+        "threshold": unknown.threshold,  # a photo whose score is lower is unknown
+        "score": "best logit - share * mean of the next logits, as many as rivals says",
+        "share": unknown.share,
+        "rivals": RIVALS,
         "encoder": model.spec.encoder,
         "weights": model.spec.weights,
         "calibrator": model.spec.calibrator,

@@ -8,8 +8,6 @@ from dataclasses import asdict, dataclass
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from fscil.errors import UserError
 from fscil.learner.knowledge import Knowledge
 from fscil.learner.leave_one_out import chosen, held_out
@@ -73,19 +71,19 @@ def left_out(knowledge: Knowledge) -> tuple[list[ClassScore], list[Mistake]]:
     with knowledge.lock:
         store, columns = knowledge.refresh(), knowledge.columns()
         held = held_out(store, knowledge.rows, chosen(store, knowledge.model), columns.visible)
-        threshold = knowledge.measured()[1].threshold
+        unknown = knowledge.measured()[1]
     use = held.known & columns.visible[held.own]
     truths = [columns.names[i] for i in held.own[use].tolist()]
     logits = held.logits[use]
     answers = [columns.names[i] for i in logits.argmax(1).tolist()] if len(truths) else []
-    if threshold is not None:
-        low = logits.max(1, initial=-np.inf) < threshold
+    if unknown.threshold is not None:
+        low = unknown.scores(logits) < unknown.threshold
         answers = [UNKNOWN if is_low else name for name, is_low in zip(answers, low.tolist(), strict=True)]
-    counts, right, unknown = Counter(truths), Counter[str](), Counter[str]()
+    counts, right, missed = Counter(truths), Counter[str](), Counter[str]()
     for name, answer in zip(truths, answers, strict=True):
         right[name] += name == answer
-        unknown[name] += answer == UNKNOWN
-    scores = [ClassScore(name, n, right[name], unknown[name], known=True) for name, n in sorted(counts.items())]
+        missed[name] += answer == UNKNOWN
+    scores = [ClassScore(name, n, right[name], missed[name], known=True) for name, n in sorted(counts.items())]
     return scores, ranked((name, answer) for name, answer in zip(truths, answers, strict=True) if name != answer)
 
 

@@ -75,8 +75,7 @@ class Learner(Teachable):
 
     def predict(self, images: Pictures, *, unknown: bool = True, rivals: int = 4) -> list[Prediction]:
         """unknown: whether a photo may be unknown; otherwise it is given its best class."""
-        found = scored(self._knowledge, listed(images))
-        return predictions(found, self.unknown if unknown else None, rivals)
+        return predictions(scored(self._knowledge, listed(images)), unknown, rivals)
 
     def predict_each(
         self, images: Pictures, *, unknown: bool = True, rivals: int = 4

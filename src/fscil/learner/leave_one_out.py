@@ -1,7 +1,8 @@
 """Leave-one-out: what the learner would say of kept photos if it had not been taught them, or their whole class.
 
-Both are exact. Where a class's logits depend on its own row alone, only that column changes; a calibrator that looks at
-all rows is asked anew for every photo, so fewer of them are tried.
+Both are exact, but that a metric forgets the photo alone and not its whole class. Where a class's logits depend on its
+own row alone, only that column changes; a calibrator that looks at all rows is asked anew for every photo, so fewer of
+them are tried.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fscil.learner.metric import Metric, cosines_without
 from fscil.learner.rows import Rows, rows_without
 from fscil.learner.store import TAUGHT, WITNESS, Store
 from fscil.model import Model
@@ -31,7 +33,7 @@ class Held:
     own: NDArray[np.intp]  # [n], the columns of their own classes
     base: NDArray[np.bool_]  # [n], whether those are base classes
     logits: NDArray[np.float64]  # [n, classes], without the photo; own is -inf where it is its class's only photo
-    strangers: NDArray[np.float64]  # [n], the best logit if their class had never been taught; -inf: there is no other
+    strangers: NDArray[np.float64]  # [n, classes], as if their class had never been taught: own is -inf
     columns: NDArray[np.bool_]  # [classes], which of them may be answered
 
     @property
@@ -56,7 +58,9 @@ def held_out(store: Store, rows: Rows, places: NDArray[np.intp], columns: NDArra
     model = rows.model
     own, replaced = _own_rows(store, rows, places)
     queries = torch.from_numpy(store.vectors(places).astype(np.float32)).to(model.rows.device)
-    if model.calibrator.independent:
+    if rows.metric is not None:
+        logits, stranger_logits = _by_metric(rows, rows.metric, places, own, replaced, queries)
+    elif model.calibrator.independent:
         logits = model.classify(queries).cpu().double().numpy()
         stranger_logits = logits.copy()
         for i, row in enumerate(replaced):
@@ -73,8 +77,7 @@ def held_out(store: Store, rows: Rows, places: NDArray[np.intp], columns: NDArra
     stranger_logits[here, own] = -np.inf
     logits[:, ~columns] = -np.inf
     stranger_logits[:, ~columns] = -np.inf
-    strangers = stranger_logits.max(1, initial=-np.inf)
-    return Held(places, own, is_base, logits, strangers, columns)
+    return Held(places, own, is_base, logits, stranger_logits, columns)
 
 
 def _own_rows(store: Store, rows: Rows, places: NDArray[np.intp]) -> tuple[NDArray[np.intp], Sequence[Tensor | None]]:
@@ -96,6 +99,25 @@ def _own_rows(store: Store, rows: Rows, places: NDArray[np.intp]) -> tuple[NDArr
                 without[name].update(zip(members.tolist(), others, strict=True))
         found.append(without[name].get(place))
     return np.array(own, np.intp), found
+
+
+def _by_metric(
+    rows: Rows, metric: Metric, places: NDArray[np.intp], own: NDArray[np.intp], replaced: Sequence[Tensor | None],
+    queries: Tensor,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:  # fmt: skip
+    """Logits [n, classes] with the own rows replaced, if there are others, and as they are. The metric forgets the
+    photo in both: it was made by it, and would find it more like its class than another photo. That other photos of a
+    class that is left out stay in the metric makes no difference that could be measured."""
+    model, deviations = rows.model, metric.of(places).to(queries)
+    matrix, scale = metric.matrix.to(queries), model.calibrator.options["scale"]
+    strangers = scale * cosines_without(model.rows, queries, deviations, matrix)
+    logits = strangers.clone()
+    several = [i for i, row in enumerate(replaced) if row is not None]
+    if several:
+        others = torch.stack([row for row in replaced if row is not None]).to(queries)
+        found = cosines_without(others[:, None], queries[several], deviations[several], matrix)
+        logits[several, own[several].tolist()] = scale * found[:, 0]
+    return logits.cpu().double().numpy(), strangers.cpu().double().numpy()
 
 
 def _by_set(model: Model, own: int, row: Tensor | None, query: Tensor) -> tuple[NDArray[np.float64], ...]:

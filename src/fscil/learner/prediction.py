@@ -32,7 +32,7 @@ class Prediction:
     name: str  # the best class, or `unknown`
     probability: float  # of the best class among all
     best: str  # the best class, whether or not the photo is unknown
-    score: float  # its logit, which the threshold for unknown is compared with
+    score: float  # what the threshold for unknown is compared with; see Unknown
     rivals: tuple[Rival, ...]  # the next classes
     calibrated: bool  # whether probabilities were calibrated; see Learner.confidence
     reason: str  # why it is unknown; empty if it is not
@@ -50,6 +50,7 @@ class Scored:
     names: list[str]
     calibrated: bool
     nearest: list[str]  # the counter-example that a photo is nearer to than to its best class; empty: none
+    unknown: Unknown  # as it was measured when logits were found
 
 
 def scored(knowledge: Knowledge, images: Any) -> Scored:
@@ -62,6 +63,7 @@ def scored(knowledge: Knowledge, images: Any) -> Scored:
         parts[-1].names,
         parts[-1].calibrated,
         [each for part in parts for each in part.nearest],
+        parts[-1].unknown,
     )
 
 
@@ -71,7 +73,7 @@ def predict_each(knowledge: Knowledge, images: Any, unknown: bool, rivals: int) 
         decoded = list(decode_each(images[start : start + FEW], knowledge.model.spec.stored_size, start))
         pixels = [each.pixels for each in decoded if not isinstance(each, UserError)]
         found = scored(knowledge, torch.stack(pixels)) if pixels else None
-        made = iter(predictions(found, knowledge.measured()[1] if unknown else None, rivals) if found else ())
+        made = iter(predictions(found, unknown, rivals) if found else ())
         for each in decoded:
             yield each if isinstance(each, UserError) else next(made)
 
@@ -80,15 +82,15 @@ def _part(knowledge: Knowledge, images: Any, first: int) -> Scored:
     model, size = knowledge.model, knowledge.model.spec.stored_size
     embeddings = model.embed_here(_pixels(images, size, first))
     with knowledge.lock:
-        confidence, _ = knowledge.measured()
+        confidence, unknown = knowledge.measured()
         logits, columns = knowledge.logits(embeddings)
         best = columns.order[logits.argmax(1)]
         dim = model.encoder.dim
         rows = model.rows[torch.from_numpy(best).to(model.rows.device), :dim].cpu().numpy()
         nearest = nearest_counters(knowledge.store, embeddings[:, :dim].cpu().numpy(), rows)
     temperature = confidence.temperature or 1.0
-    names = columns.answers
-    return Scored(logits, softmax(logits / temperature), names, confidence.temperature is not None, nearest)
+    probabilities, calibrated = softmax(logits / temperature), confidence.temperature is not None
+    return Scored(logits, probabilities, columns.answers, calibrated, nearest, unknown)
 
 
 def _pixels(images: Any, size: int, first: int) -> torch.Tensor:
@@ -117,17 +119,19 @@ def nearest_counters(store: Store, queries: NDArray[np.float32], rows: NDArray[n
     ]
 
 
-def predictions(found: Scored, unknown: Unknown | None, rivals: int) -> list[Prediction]:
-    """unknown: None answers with the best class in any case."""
-    made = []
-    for logits, probabilities, counter in zip(found.logits, found.probabilities, found.nearest, strict=True):
+def predictions(found: Scored, unknown: bool, rivals: int) -> list[Prediction]:
+    """unknown: whether a photo may be unknown; otherwise it is given its best class."""
+    made, threshold = [], found.unknown.threshold
+    scores = found.unknown.scores(found.logits).tolist()
+    photos = zip(found.logits, found.probabilities, found.nearest, scores, strict=True)
+    for logits, probabilities, counter, score in photos:
         order = np.argsort(-logits, kind="stable")[: rivals + 1]
-        best, score = found.names[order[0]], float(logits[order[0]])
-        reason = ""
-        if unknown is not None and counter:
+        best, reason = found.names[order[0]], ""
+        if unknown and counter:
             reason = f"nearer to the counter-example {counter} than to {best}"
-        elif unknown is not None and unknown.threshold is not None and score < unknown.threshold:
-            reason = f"less like {best} than {round(100 * (unknown.kept or 0))} % of photos are like their own class"
+        elif unknown and threshold is not None and score < threshold:
+            kept = round(100 * (found.unknown.kept or 0))
+            reason = f"less like {best}, and {best} alone, than {kept} % of photos are like their own class"
         ranked = [Rival(found.names[i], float(probabilities[i])) for i in order]
         name = UNKNOWN if reason else best
         made.append(Prediction(name, ranked[0].probability, best, score, tuple(ranked[1:]), found.calibrated, reason))

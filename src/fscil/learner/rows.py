@@ -9,6 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fscil.calibrators import Cosine
+from fscil.learner.metric import Metric, metric_of
 from fscil.learner.store import Store
 from fscil.model import Model, as_prototypes
 
@@ -18,13 +20,15 @@ AT_ONCE = 8192  # photos that are summed together, in float64
 class Rows:
     """Keeps a model's rows as the store says: those of base classes, then one for each taught class.
 
-    `keys` are the photos of every taught row; a row is computed only if its photos have changed.
+    A model without base classes gets a metric by its photos, too. `keys` are the photos of every taught row; a row is
+    computed only if its photos have changed.
     """
 
     def __init__(self, model: Model, base: int) -> None:
         self.model, self.base = model, base
         self.keys: list[bytes] = []
         self.names: list[str] = []  # of taught rows
+        self.metric: Metric | None = None
 
     def follow(self, store: Store) -> None:
         wanted = {store.ids[places].tobytes(): (name, places) for name, places in store.classes()}
@@ -38,6 +42,9 @@ class Rows:
             self.model.add_rows(class_rows(store, [wanted[key][1] for key in new], self.model))
             self.keys += new
         self.names = [wanted[key][0] for key in self.keys]
+        if not self.base and isinstance(self.model.calibrator, Cosine):
+            self.metric = metric_of(store)
+            self.model.calibrator.metric = None if self.metric is None else self.metric.matrix.to(self.model.rows)
 
 
 def class_rows(store: Store, classes: Sequence[NDArray[np.intp]], model: Model) -> Tensor:
