@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from cli_call import Fscil
+from cli_process import fscil_process
 from fscil import UserError
 from fscil.datasets import decode as decoding
 from fscil.datasets.decode import decode, known_formats
@@ -75,6 +76,15 @@ def test_a_photo_is_seen_upright_and_in_its_colours(kind: str) -> None:
         known_formats()  # registers it with Pillow, which then writes such files, too
     found = decode(KINDS[kind](), SIZE, kind)
     assert np.abs(found.astype(int) - scene()).mean() < 10
+
+
+def test_damaged_notes_of_a_camera_are_no_users_business(tmp_path: Path) -> None:
+    (tmp_path / "tulip").mkdir()
+    notes = b"Exif\0\0II*\0\x08\0\0\0\x05\0\x12\x01"  # cut off
+    Image.fromarray(scene()).save(tmp_path / "tulip" / "1.jpg", exif=notes)
+    code, out, err = fscil_process("teach", "model", "tulip", "--encoder", "embedded", cwd=tmp_path)
+    assert (code, err) == (0, "")
+    assert out.startswith("made model and taught tulip (1 new photo)")
 
 
 def test_a_heic_photo_without_the_extra_says_what_to_install(
