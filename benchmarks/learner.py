@@ -67,11 +67,11 @@ def beside_the_encoder(encoder: str) -> Iterator[Figure]:
             list(decode_each(files[:count], size))
 
         ms = in_turns(
-            5, median, predict=lambda: learner.predict(one), encode_one=lambda: model.embed_here(one),
+            10, median, predict=lambda: learner.predict(one), encode_one=lambda: model.embed_here(one),
             decode_one=lambda: decode(1),
         )  # fmt: skip
         ms |= in_turns(
-            5, median, teach=lambda: learner.teach(f"new {next(number)}", five),
+            10, median, teach=lambda: learner.teach(f"new {next(number)}", five),
             encode_five=lambda: model.embed_here(five), decode_five=lambda: decode(SHOTS),
         )  # fmt: skip
     name = "embedded" if encoder == "embedded" else model.spec.encoder

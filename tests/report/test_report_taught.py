@@ -35,7 +35,8 @@ def test_a_page_opens_with_a_sentence_and_names_every_class(fscil: Fscil, model:
         assert f"{each['recognised']} of {each['tried']}" in text_of(page)
     assert "rename" in page[page.index("<details") :]
     assert not re.search(r'(?:src|href)="(?!data:)', page)
-    assert fscil("report", model, "--out", "page.html").code == 0  # ours, so it may be overwritten
+    again = fscil("report", model, "--out", "page.html", "--json")  # ours, so it may be overwritten
+    assert json.loads(again.out) == {"report": "page.html", "sentence": sentence}
 
 
 def test_mistakes_on_test_photos_are_shown(fscil: Fscil, model: Path, photos: Path) -> None:
@@ -58,6 +59,7 @@ def test_mistakes_on_test_photos_are_shown(fscil: Fscil, model: Path, photos: Pa
 
 def test_a_runs_tables_are_folded_away(fscil: Fscil, tiny_dataset: str, photo_folder: Callable[..., Path]) -> None:
     assert fscil("run", "decoupled-cosine", tiny_dataset, "--out", "run").code == 0
+    assert json.loads(fscil("report", "run", "--out", "run.html", "--json").out) == {"report": "run.html", "runs": 1}
     assert fscil("teach", "run", photo_folder(classes=2, images=3)).code == 0
     assert fscil("report", "run/model", "--out", "page.html").out.startswith("It knows 9 classes, 2 of them taught")
     page = Path("page.html").read_text(encoding="utf-8")
