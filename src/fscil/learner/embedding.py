@@ -31,17 +31,17 @@ def embed_alike(model: Model, pixels: Tensor, seen: Seen | None = None) -> NDArr
         if seen is not None:
             seen(len(parts) * size)
         filled = torch.cat([part, part[:1].expand(size - len(part), -1, -1, -1)])
-        parts.append((model.embed_here(filled) if size > 1 else _one(model, filled))[: len(part)])
+        parts.append(_embed(model, filled)[: len(part)])
     found = torch.cat(parts) if parts else model.rows.new_empty(0, model.row_size)
     return found.float().cpu().numpy()
 
 
 @torch.no_grad()
-def _one(model: Model, image: Tensor) -> Tensor:
-    """Of a single image [1, 3, h, w] all views go through the encoder together: its weights are read once."""
+def _embed(model: Model, images: Tensor) -> Tensor:
+    """Like embed_here, but all views of these few images go through the encoder together, which is quicker."""
     if model.calibrator.cells:
-        return model.embed_here(image)
-    views = model.views(image)
+        return model.embed_here(images)
+    views = model.views(images)
     return model.join_views(model.encoder.embed_here(torch.cat(views)).chunk(len(views)))
 
 
