@@ -26,8 +26,11 @@ def uncalibrated(rows: Tensor, queries: Tensor) -> Tensor:
     return Cosine(rows.shape[1], scale=SCALE).predict(rows, queries)
 
 
-def in_turns(seconds: float, **functions: Callable[[], object]) -> dict[str, float]:
-    """The shortest time of each, in milliseconds; they take turns, at least two each, for about `seconds` in all."""
+def in_turns(
+    seconds: float, by: Callable[[list[float]], float] = min, **functions: Callable[[], object]
+) -> dict[str, float]:
+    """The shortest time of each, or what `by` makes of its times, in milliseconds; they take turns, at least two each,
+    for about `seconds` in all."""
     times: dict[str, list[float]] = {name: [] for name in functions}
     end, turns = time.perf_counter() + seconds, 0
     while time.perf_counter() < end or turns < 2:
@@ -36,7 +39,7 @@ def in_turns(seconds: float, **functions: Callable[[], object]) -> dict[str, flo
             start = time.perf_counter()
             function()
             times[name].append(1000 * (time.perf_counter() - start))
-    return {name: min(each) for name, each in times.items()}
+    return {name: by(each) for name, each in times.items()}
 
 
 def peak(function: Callable[[], object]) -> float:

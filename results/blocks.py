@@ -36,6 +36,8 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "inner": elsewhere.inner,
     "speed-short": speed.short,
     "speed-cpu": speed.cpu,
+    "speed-learner": speed.learner,
+    "speed-many": speed.many_classes,
     "speed-run": speed.whole_run,
     "speed-gpu": speed.gpu,
 }

@@ -97,6 +97,34 @@ def cpu() -> str:
     return grid.markdown(lines)
 
 
+def learner() -> str:
+    """Teaching and predicting beside the encoder."""
+    names = {"embedded": "embedded encoder, images of 32 px", "resnet18": "ResNet18, photos of 12 megapixels"}
+    lines = [["", "times the encoder's time", "ms", "the encoder, ms", "decoding, ms", "share of the total"]]
+    for encoder, described in names.items():
+        for verb, what in (("teach", "five photos"), ("predict", "one photo")):
+            name = f"{verb} {what}, {encoder}"
+            found = figures("learner")[name]
+            times = [found["measured"][key] for key in (f"{verb}, ms", "the encoder alone, ms", "decoding, ms")]
+            share = found["measured"]["share of the total with decoding, %"]
+            shown = [f"{value:.0f}" if value >= 10 else f"{value:.1f}" for value in times]
+            lines.append([f"{verb} {what}: {described}", f"{found['ratio']:.2f}", *shown, f"{share:.0f} %"])
+    return grid.markdown(lines)
+
+
+def many_classes() -> str:
+    """A learner of many classes, and its folder."""
+    keys = ("load, ms", "first prediction, ms", "prediction, ms", "teaching five photos, ms")
+    sizes = ("classes.safetensors, MB", "the model folder, MB")
+    heads = ["load, s", "first prediction, s", "the next, s", "teach five photos, s", "`classes.safetensors`, MB"]
+    lines = [["beside the encoder", *heads, "model folder, MB"]]
+    for classes, dim in ((100, 64), (10_000, 64), (10_000, 512)):
+        found = figures("learner")[f"a learner of {classes} classes, d = {dim}"]["measured"]
+        seconds = [f"{max(0.0, found[key]) / 1000:.2f}" for key in keys]
+        lines.append([f"{classes:,} classes, {dim} numbers", *seconds, *(f"{found[key]:.1f}" for key in sizes)])
+    return grid.markdown(lines)
+
+
 def whole_run() -> str:
     names = {
         "read": "reading",

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from benchmarks import __main__ as bench
-from benchmarks import closed_form, sampling
+from benchmarks import closed_form, learner, sampling
 from benchmarks.figures import Figure
 
 
@@ -44,6 +44,23 @@ def test_the_closed_form_is_measured_against_what_it_replaces() -> None:
     assert attention.ratio == pytest.approx(measured["attention, ms"] / measured["calibrated, ms"])
     memory = figures["memory of attention, C = 20, d = 16"].measured
     assert memory["attention, MiB"] > 512 * 20 * 16 * 4 / 2**20  # at least one tensor of all queries and classes
+
+
+def test_the_learner_is_measured_beside_the_encoder_and_decoding(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = {"teach": 12.0, "encode_five": 10.0, "decode_five": 4.0, "predict": 3.0, "encode_one": 2.0}
+
+    def once(seconds: float, by: object = min, **functions: Callable[[], object]) -> dict[str, float]:
+        for function in functions.values():
+            function()
+        return {name: ticks.get(name, 1.0) for name in functions}
+
+    monkeypatch.setattr(learner, "in_turns", once)
+    taught, predicted = learner.beside_the_encoder("embedded")
+    assert (taught.name, taught.ratio) == ("teach five photos, embedded", 1.2)
+    assert taught.measured["share of the total with decoding, %"] == 75
+    assert (predicted.ratio, predicted.measured["decoding, ms"]) == (1.5, 1)
+    (many,) = learner.with_classes(20, 64)
+    assert many.measured["the model folder, MB"] > many.measured["classes.safetensors, MB"] > 0.01
 
 
 def test_both_samplers_are_measured_by_task_and_by_item(monkeypatch: pytest.MonkeyPatch) -> None:

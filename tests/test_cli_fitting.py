@@ -24,6 +24,7 @@ def test_three_commands_from_photos_to_a_taught_class(fscil: Fscil, photo_folder
     fitted = fscil("fit", photos, "--out", "flowers", "--encoder", "embedded")
     assert fitted.code == 0, fitted.err
     assert fitted.out.splitlines()[-2] == "model   flowers"
+    assert not {*fitted.out.splitlines()} & {*fitted.err.splitlines()}  # on a terminal nothing is said twice
     assert fscil("teach", "flowers", new).out.startswith("taught tulip (5 new photos), named after its folder")
     answers = json.loads(fscil("predict", "flowers", new, "--no-unknown", "--json").out)
     assert [each["name"] for each in answers] == ["tulip"] * 5
@@ -55,7 +56,8 @@ def test_a_check_says_whether_fit_would_go_on(fscil: Fscil, photo_folder: PhotoF
         ("check nowhere", "does not exist"),
         ("fit photos", "missing option '--out'"),
         ("fit photos --out photos", "exists already"),
-        ("fit photos --out new --encoder nowhere", "there is no such file or folder"),
+        ("fit photos --out new --encoder nowhere", "the encoder nowhere: there is no such file or folder"),
+        ("fit photos --out new --encoder photos/class0/0.jpg", "0.jpg is no file of weights"),
         ("fit photos --out new --device tpu", "cpu or cuda"),
     ],
 )

@@ -62,6 +62,28 @@ def test_unreadable_photos_stop_a_lesson_unless_it_is_told_to_go_on(fscil: Fscil
     assert (found["new"], len(found["unreadable"])) == (8, 1)
 
 
+def test_a_lesson_without_a_new_photo_does_not_offer_to_undo_an_earlier_one(
+    fscil: Fscil, model: Path, photos: Path
+) -> None:
+    known = [photos / "class0" / each.file for each in Taught(model).photos("class0")]
+    for _ in range(2):
+        found = fscil("teach", model, *known)
+        first, *sentences = found.out.splitlines()
+        assert (found.code, first) == (0, "nothing new: these photos had been taught already")
+        assert any("did not count again" in sentence for sentence in sentences)
+        assert "undo" not in found.out
+    assert fscil("teach", model, "--unknown", photos / "class5").code == 0
+    assert fscil("teach", model, "--unknown", photos / "class5").out == f"{first}\n"
+
+
+def test_what_was_left_out_is_named_with_its_reason(fscil: Fscil, model: Path, photos: Path) -> None:
+    for i in (3, 4):
+        (photos / "class4" / f"4-{i}.png").write_text("no image")
+    told = fscil("teach", model, photos / "class4", "--skip-unreadable").out.splitlines()[-1]
+    reasons = [f"{photos}/class4/4-{i}.png cannot be read as an image" for i in (3, 4)]
+    assert told == f"2 images left out: {'; '.join(reasons)}."
+
+
 # -- corrections -----------------------------------------------------------------------------------------------------
 def test_corrections_say_what_they_did_and_are_undone(fscil: Fscil, model: Path, photos: Path) -> None:
     calls = {

@@ -42,6 +42,9 @@ def test_photos_go_to_their_classes_and_come_back(
     assert fscil("sort", *given, "--dry-run").out == planned.out
     plan = sort_json(fscil, *given)
     assert not (tmp_path / "out").exists()
+    lines = planned.out.splitlines()[:-1]
+    assert [line.endswith("%)") for line in lines] == [each["name"] != "unknown" for each in plan["photos"]]
+    assert len({line.endswith("%)") for line in lines}) == 2  # how sure it is of another class says nothing here
 
     done = sort_json(fscil, *given, "--yes")
     assert done["photos"] == plan["photos"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import subprocess
 import sys
 from collections.abc import Callable
@@ -179,6 +180,23 @@ def test_without_a_network_the_user_is_told_to_give_a_path(offline: Path) -> Non
         "and give the file's path as weights=PATH"
     )
     assert "\n" not in said
+
+
+def test_the_hubs_own_words_about_every_attempt_stay_unsaid(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = logging.getLogger("huggingface_hub.utils._http")
+
+    def retried(*arguments: object) -> str:
+        log.warning("Retrying in 1s [Retry 1/5].")
+        raise ConnectionError("refused")
+
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", retried)
+    with pytest.raises(UserError, match="cannot be downloaded"):
+        build("timm:test_resnet", "imagenet")
+    assert caplog.records == []
+    log.warning("afterwards they are heard again")
+    assert len(caplog.records) == 1
 
 
 def test_weights_that_are_not_on_the_hub_have_another_address(monkeypatch: pytest.MonkeyPatch) -> None:

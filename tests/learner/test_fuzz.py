@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import io
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -41,6 +45,55 @@ FILES = st.one_of(
 )
 
 
+# how many names, and how many files
+EXAMPLES = pytest.mark.parametrize("examples", [100, pytest.param(300, marks=pytest.mark.slow)])
+WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+CHANGES = {"os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.link", "os.symlink", "os.truncate", "os.chmod"}
+STARTS = {"subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.fork", "socket.connect"}
+watched: list[list[str]] = []  # what is written to, while somebody watches
+
+
+def watch(event: str, arguments: tuple[object, ...]) -> None:
+    """Python calls this before it opens, makes, renames or removes anything, and before it starts a program."""
+    if not watched or (event == "open" and not (isinstance(arguments[2], int) and arguments[2] & WRITES)):
+        return
+    if event == "open" or event in CHANGES:
+        paths = [each for each in arguments[:2] if isinstance(each, str | bytes | os.PathLike)]
+        watched[-1] += [os.path.realpath(os.fsdecode(each)) for each in paths if each not in ("w", "a", "x", "r+")]
+    elif event in STARTS:
+        watched[-1].append(event)
+
+
+sys.addaudithook(watch)  # it cannot be taken away again, but does nothing while nobody watches
+
+
+@contextmanager
+def nothing_outside(folder: Path) -> Iterator[None]:
+    """Whatever is written meanwhile is in this folder, and no program is started."""
+    watched.append([])
+    try:
+        yield
+    finally:
+        seen = watched.pop()
+    root = os.path.realpath(folder)
+    assert [each for each in seen if each != root and not each.startswith(root + os.sep)] == []
+
+
+def test_the_watch_notices_what_is_written_elsewhere(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    with nothing_outside(tmp_path / "model"):
+        (tmp_path / "model" / "file").write_text("inside")
+        (tmp_path / "model" / "file").read_text()
+    for act in (
+        lambda: (tmp_path / "file").write_text("outside"),
+        lambda: (tmp_path / "model" / "file").rename(tmp_path / "moved"),
+        lambda: (tmp_path / "folder").mkdir(),
+        lambda: os.system("true"),
+    ):
+        with pytest.raises(AssertionError), nothing_outside(tmp_path / "model"):
+            act()
+
+
 def everything(folder: Path) -> set[Path]:
     return {path.relative_to(folder) for path in folder.rglob("*")}
 
@@ -53,22 +106,26 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-def test_any_name_is_taught_or_refused_and_stays_a_name(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@EXAMPLES
+def test_any_name_is_taught_or_refused_and_stays_a_name(
+    place: Path, monkeypatch: pytest.MonkeyPatch, examples: int
+) -> None:
     monkeypatch.chdir(place)
     learner = Learner.load(place / "model")
     before = everything(place)
     learner.teach("first", np.zeros((32, 32, 3), np.uint8))
 
-    @QUICK
+    @settings(QUICK, max_examples=examples)
     @given(NAMES, st.integers(0, 255))
     def attempt(name: str, grey: int) -> None:
         image = np.full((32, 32, 3), grey, np.uint8)
-        if refused(lambda: learner.teach(name, image)):
-            return
-        assert 0 < len(name.strip()) <= 300
-        assert learner.predict(image, rivals=0)[0].best in learner.classes_
-        if not refused(lambda: learner.rename(name, f"{name[:100]}, again")):
-            learner.forget(f"{name[:100]}, again")
+        with nothing_outside(place / "model"):
+            if refused(lambda: learner.teach(name, image)):
+                return
+            assert 0 < len(name.strip()) <= 300
+            assert learner.predict(image, rivals=0)[0].best in learner.classes_
+            if not refused(lambda: learner.rename(name, f"{name[:100]}, again")):
+                learner.forget(f"{name[:100]}, again")
 
     attempt()
     again = Learner.load(place / "model")
@@ -99,19 +156,21 @@ def test_what_is_no_text_is_no_name(name: object) -> None:
         Learner("embedded").teach(name, np.zeros((32, 32, 3), np.uint8))  # type: ignore[arg-type]
 
 
-def test_any_file_is_taught_or_refused(place: Path) -> None:
+@EXAMPLES
+def test_any_file_is_taught_or_refused(place: Path, examples: int) -> None:
     learner = Learner.load(place / "model")
     before = everything(place)
 
-    @QUICK
+    @settings(QUICK, max_examples=examples)
     @given(FILES)
     def attempt(data: bytes) -> None:
         path = place / "picture.jpg"
         path.write_bytes(data)
-        count = len(learner.photos("files"))
-        if refused(lambda: learner.teach("files", path)):
-            assert len(learner.photos("files")) == count
-        refused(lambda: learner.predict(path))
+        with nothing_outside(place / "model"):
+            count = len(learner.photos("files"))
+            if refused(lambda: learner.teach("files", path)):
+                assert len(learner.photos("files")) == count
+            refused(lambda: learner.predict(path))
         path.unlink()
 
     attempt()

@@ -125,7 +125,7 @@ def test_auto_without_a_network_says_what_to_do(monkeypatch: pytest.MonkeyPatch,
         raise URLError("no route to host")
 
     monkeypatch.setattr(torch.hub, "download_url_to_file", unreachable)
-    with pytest.raises(UserError, match=r"encoder=PATH, or encoder=embedded") as caught:
+    with pytest.raises(UserError, match=r"\(--encoder PATH, in Python encoder=PATH\), or take") as caught:
         Learner().teach("a", np.zeros((9, 9, 3), np.uint8))
     assert "\n" not in str(caught.value)
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 
 import numpy as np
 import pytest
 from sklearn.base import clone, is_classifier
-from sklearn.model_selection import cross_val_score
+from sklearn.model_selection import cross_val_predict, cross_val_score
 
 from fscil import Learner, UserError
 from learner_helpers import Digits, rows_of
@@ -36,6 +37,26 @@ def test_cross_validation_on_paths(samples: tuple[list[str], list[str]]) -> None
     scores = cross_val_score(Learner("embedded"), paths, names, cv=3)
     assert scores.shape == (3,)
     assert scores.min() > 0.4  # chance is 0.1
+
+
+def test_answers_are_names_to_scikit_learn(samples: tuple[list[str], list[str]]) -> None:
+    paths, names = samples
+    assert cross_val_score(Learner("embedded"), paths, names, cv=3, scoring="accuracy").min() > 0.3
+    answers = cross_val_predict(Learner("embedded"), paths, names, cv=3)
+    assert {*answers.tolist()} <= {*names, "unknown"}
+    answer = Learner("embedded").fit(paths, names).predict(paths[0])[0]
+    assert answer == answer.name
+    copied = pickle.loads(pickle.dumps(answer))
+    assert (copied, copied.as_dict()) == (answer, answer.as_dict())
+
+
+def test_a_learner_goes_to_another_process(samples: tuple[list[str], list[str]], folder: Path) -> None:
+    paths, names = samples
+    for learner in (Learner("embedded").fit(paths, names), Learner.load(folder)):
+        copied = pickle.loads(pickle.dumps(learner))  # as joblib does for n_jobs=2
+        assert np.array_equal(copied.predict_proba(paths[:5]), learner.predict_proba(paths[:5]))
+        copied.teach("new", paths[0])
+        assert ("new" in learner.classes_) is (learner.folder is not None)  # a folder is still shared
 
 
 def test_fit_starts_anew_and_partial_fit_goes_on(samples: tuple[list[str], list[str]], folder: Path) -> None:

@@ -11,6 +11,8 @@ import torch
 from PIL import Image
 
 from fscil import Learner, UserError
+from fscil import model as models
+from fscil.learner.embedding import embed_alike
 from fscil.methods.prototypes import class_means
 from learner_helpers import Digits, rows_of
 
@@ -30,6 +32,18 @@ def same_rows(one: Learner, other: Learner) -> bool:
     if not torch.equal(*metrics):
         return False
     return mine.keys() == theirs.keys() and all(torch.equal(mine[name], theirs[name]) for name in mine)
+
+
+def test_views_of_a_large_photo_are_embedded_together_and_alike() -> None:
+    spec = models.ModelSpec("resnet20", 80, 72, (0.5,) * 3, (0.25,) * 3, power=0.5, mirror=True)
+    model = models.build(spec, 0).eval()
+    photos = torch.randint(0, 256, (3, 3, 80, 80), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    passes = []
+    with model.encoder.register_forward_hook(lambda module, given, found: passes.append(len(given[0]))):
+        found = embed_alike(model, photos)
+    assert passes == [2, 2, 2]  # a photo and its mirror image
+    assert found == pytest.approx(model.embed_here(photos).numpy(), rel=1e-4, abs=1e-6)
+    assert np.array_equal(embed_alike(model, photos[1:2])[0], found[1])
 
 
 def test_rows_do_not_depend_on_order_batches_or_the_way_there(digits: Digits) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from PIL import Image
 
 from cli_call import Fscil
+from fscil.report.taught import Confused, TaughtPage, taught_parts
 
 
 def text_of(page: str) -> str:
@@ -34,7 +35,8 @@ def test_a_page_opens_with_a_sentence_and_names_every_class(fscil: Fscil, model:
         assert f"{each['recognised']} of {each['tried']}" in text_of(page)
     assert "rename" in page[page.index("<details") :]
     assert not re.search(r'(?:src|href)="(?!data:)', page)
-    assert fscil("report", model, "--out", "page.html").code == 0  # ours, so it may be overwritten
+    again = fscil("report", model, "--out", "page.html", "--json")  # ours, so it may be overwritten
+    assert json.loads(again.out) == {"report": "page.html", "sentence": sentence}
 
 
 def test_mistakes_on_test_photos_are_shown(fscil: Fscil, model: Path, photos: Path) -> None:
@@ -57,12 +59,23 @@ def test_mistakes_on_test_photos_are_shown(fscil: Fscil, model: Path, photos: Pa
 
 def test_a_runs_tables_are_folded_away(fscil: Fscil, tiny_dataset: str, photo_folder: Callable[..., Path]) -> None:
     assert fscil("run", "decoupled-cosine", tiny_dataset, "--out", "run").code == 0
+    assert json.loads(fscil("report", "run", "--out", "run.html", "--json").out) == {"report": "run.html", "runs": 1}
     assert fscil("teach", "run", photo_folder(classes=2, images=3)).code == 0
     assert fscil("report", "run/model", "--out", "page.html").out.startswith("It knows 9 classes, 2 of them taught")
     page = Path("page.html").read_text(encoding="utf-8")
+    assert "<h1>run</h1>" in page  # every run's model is called model
+    counts = re.findall(r'<td data-column="photos"[^>]*>(?:<span>)?([^<]*)', page.partition("<h3>")[0])
+    assert counts == [*[""] * 7, "3", "3"]  # nobody counted the photos of the training here
     before, _, folded = page.partition("<details><summary>The run that trained it</summary>")
     assert "harmonic" not in before
     assert "Old and new classes after the last session" in folded
+
+
+def test_a_page_says_how_many_kinds_of_mistakes_it_leaves_out() -> None:
+    mistakes = [Confused(f"class {i}", "another", 30 - i) for i in range(25)]
+    page = "".join(taught_parts(TaughtPage("flowers", ["A sentence."], [], mistakes, [])))
+    assert page.count("another</td>") == 20
+    assert "and 40 more photos, in 5 other ways" in page
 
 
 def test_a_page_is_of_one_model(fscil: Fscil, model: Path, photos: Path) -> None:

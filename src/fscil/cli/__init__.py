@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import traceback
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
@@ -57,6 +58,7 @@ UsageError: Any = typer.BadParameter.__base__
 def main() -> None:
     """A user's mistake gives one line and exit code 2; anything else is a bug and keeps its traceback."""
     signal.signal(signal.SIGINT, leave)
+    warnings.filterwarnings("ignore", module=r"PIL\.")  # of photos with damaged notes, which are read all the same
     with standard_streams():
         try:
             with process_group():

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from fscil.cli.common import Device, SkipUnreadable, checked_path, checked_paths, err, out, say
+from fscil.cli.common import Device, Json, SkipUnreadable, checked_path, checked_paths, err, out, say
 from fscil.errors import UserError
 from fscil.files import check_replaceable
 from fscil.naming import printable
@@ -28,6 +29,7 @@ def report(
     ] = None,
     skip_unreadable: SkipUnreadable = False,
     device: Device = None,
+    as_json: Json = False,
 ) -> None:
     """Write an HTML report over several runs, or of a model.
 
@@ -44,7 +46,11 @@ def report(
     if is_model(folders[0]):
         if len(folders) > 1:
             raise UserError("a report is of one model, or of several runs; name one model")
-        report_model(folders[0], out_file, test, device, skip_unreadable)
+        sentence = report_model(folders[0], out_file, test, device, skip_unreadable)
+        if as_json:
+            print(json.dumps({"report": str(out_file), "sentence": sentence}))
+        else:
+            say(sentence, f"report  {out_file}")
         return
     if test is not None:
         raise UserError("--test is for the report of a model; name a model folder")
@@ -54,6 +60,9 @@ def report(
 
     results = [read_result(folder) for folder in folders]
     path = write_report(results, out_file)
+    if as_json:
+        print(json.dumps({"report": str(path), "runs": len(results)}))
+        return
     out.print(session_table(results), crop=False)
     out.print(f"report  {printable(str(path))}", soft_wrap=True)
 
@@ -63,7 +72,8 @@ def is_model(folder: Path) -> bool:
     return os.path.isfile(folder / "config.json") and not os.path.lexists(folder / "result.json")
 
 
-def report_model(folder: Path, out_file: Path, test: Path | None, device: str | None, skip_unreadable: bool) -> None:
+def report_model(folder: Path, out_file: Path, test: Path | None, device: str | None, skip_unreadable: bool) -> str:
+    """Returns the sentence that the page opens with."""
     from fscil.learner.listing import class_folders
 
     photos = None if test is None else class_folders(test)
@@ -72,8 +82,7 @@ def report_model(folder: Path, out_file: Path, test: Path | None, device: str | 
     from fscil.progress import stage_progress
 
     with stage_progress(err, "report", sum(map(len, (photos or {}).values()))) as progress:
-        sentence = write_page(
+        return write_page(
             folder, out_file, photos, title=f"Photos of {test}", device=choose_device(device).type,
             skip_unreadable=skip_unreadable, progress=progress.update,
         )  # fmt: skip
-    say(sentence, f"report  {out_file}")

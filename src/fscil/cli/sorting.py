@@ -19,6 +19,7 @@ from fscil.cli.predicting import answered, loaded
 from fscil.errors import UserError
 from fscil.interrupts import Interrupted, unwind
 from fscil.learner.listing import photo_files
+from fscil.learner.names import UNKNOWN
 from fscil.learner.sorting import Placed, carry_out, plan, read_list, write_list
 from fscil.learner.sorting import undo as undo_list
 
@@ -103,7 +104,10 @@ def tell(placed: list[Placed], answered: int, to: Path, move: bool, done: Path |
     verb = "move" if move else "copy"
     if done is None:
         for each in placed:
-            say(f"{each.photo}  ->  {to / each.to}  ({100 * each.probability:.0f} %)")
+            sure = (
+                "" if each.name == UNKNOWN else f"  ({100 * each.probability:.0f} %)"
+            )  # that would be of another class
+            say(f"{each.photo}  ->  {to / each.to}{sure}")
     counts = ", ".join(f"{name} {n}" for name, n in Counter(each.name for each in placed).most_common())
     if answered > len(placed):
         say(f"{count(answered - len(placed), 'photo')} are where they belong already")

@@ -74,12 +74,18 @@ def teach(
         return
     undone_by = f"take it back with: {shlex.join(['fscil', 'undo', str(model)])}"
     made = f"made {model} and " if is_new else ""
-    if unknown:
+    if not (facts["new"] if unknown else sum(lesson.new for lesson in lessons)):
+        say("nothing new: these photos had been taught already", *([] if unknown else said(lessons)))
+    elif unknown:
         say(f"{made}taught {count(facts['new'], 'new photo')} of no class; {undone_by}")
     else:
         after = "" if name is not None else f", named after {'their' if len(lessons) > 1 else 'its'} folder"
         say(f"{made}taught {taught(lessons)}{after * (len(lessons) < 2)}; {undone_by}")
-        say(*(sentence for lesson in lessons for sentence in lesson.sentences))
+        say(*said(lessons))
+
+
+def said(lessons: Sequence[Lesson]) -> list[str]:
+    return [sentence for lesson in lessons for sentence in lesson.sentences]
 
 
 def photos_by_class(photos: Sequence[Path], name: str | None, unknown: bool) -> Photos:
@@ -100,7 +106,7 @@ def opened(model: Path, encoder: str | None, device: str | None) -> tuple[Learne
 
     where = choose_device(device).type
     if is_free(model):
-        return Learner(encoder or "auto", device=where), True
+        return Learner("auto" if encoder is None else encoder, device=where), True
     if encoder is not None:
         raise UserError(f"{model} has its encoder already; leave out --encoder, or name another model")
     return Learner.load(model, device=where), False

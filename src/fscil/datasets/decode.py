@@ -6,6 +6,7 @@ import functools
 import io
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import numpy as np
 import PIL
 import torch
 from numpy.typing import NDArray
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
 from fscil.errors import UserError
@@ -24,10 +25,13 @@ from fscil.reading import Reading
 RESIDENT_BYTES = 4 * 2**30  # of decoded images; beyond that they are streamed
 MOST_BYTES = 256 * 2**20  # of an image file
 
-# What Pillow decodes by itself. It would read EPS, too, but by starting an outside program.
+# What Pillow decodes by itself, and HEIF with pillow-heif. It would read EPS, too, but by starting an outside program.
 FORMATS = (
-    "AVIF", "BMP", "DIB", "GIF", "JPEG", "JPEG2000", "PCX", "PNG", "PPM", "PSD", "QOI", "SGI", "TGA", "TIFF", "WEBP",
+    "AVIF", "BMP", "DIB", "GIF", "HEIF", "JPEG", "JPEG2000", "PCX", "PNG", "PPM", "PSD", "QOI", "SGI", "TGA", "TIFF",
+    "WEBP",
 )  # fmt: skip
+HEIC = b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"  # the kinds that bytes 8 to 12 may name
+NO_HEIC = 'is a HEIC photo, which needs pip install "fscil[heic]"; install that, or save the photo as JPEG'
 LONGEST = 2  # times the short side: of a longer photo the middle is kept, or a narrow strip could take all memory
 STREAM = "read images during training: always, never, or auto, when they would take more than 4 GiB"
 
@@ -105,6 +109,10 @@ def _open(data: bytes, size: int, name: str, use: Callable[[Image.Image], NDArra
             _refuse_bomb(image)
             image.draft(None, (2 * size, 2 * size))  # lets JPEG skip detail that would be lost anyway
             return use(image)
+    except UnidentifiedImageError as error:
+        if is_heic(data) and "HEIF" not in known_formats():
+            raise UserError(f"{name} {NO_HEIC}") from error
+        raise _refused(name, error) from error
     except Exception as error:
         raise _refused(name, error) from error
 
@@ -113,7 +121,16 @@ def _open(data: bytes, size: int, name: str, use: Callable[[Image.Image], NDArra
 def known_formats() -> list[str]:
     """Those that this Pillow knows; it was perhaps built without some."""
     Image.init()
+    with suppress(ImportError):
+        import pillow_heif
+
+        pillow_heif.register_heif_opener()  # turns photos as they say, and tells Pillow that they are upright
     return [name for name in FORMATS if name in Image.OPEN]
+
+
+def is_heic(data: bytes) -> bool:
+    """Whether these are the first bytes of a photo as iPhones save it."""
+    return data[4:8] == b"ftyp" and data[8:12] in HEIC
 
 
 def decode_image(image: Image.Image, size: int, name: str) -> NDArray[np.uint8]:

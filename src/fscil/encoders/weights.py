@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import logging
 import os
 import re
 import warnings
@@ -130,7 +131,13 @@ def _fetched(url: str, expected: str) -> Path:
 def _fetched_from_hub(url: str) -> Path:
     """Downloaded once into the hub's own cache, as HF_HOME, HF_ENDPOINT and HF_HUB_OFFLINE say."""
     repository, _, name = url.removeprefix(HUB).partition("/resolve/main/")
-    return Path(import_module("huggingface_hub").hf_hub_download(repository, name))
+    hub, log = import_module("huggingface_hub"), logging.getLogger("huggingface_hub")
+    level = log.level
+    log.setLevel(logging.ERROR)  # it would tell of every attempt; that none succeeded is told once, in our words
+    try:
+        return Path(hub.hf_hub_download(repository, name))
+    finally:
+        log.setLevel(level)
 
 
 def _read_bytes(path: Path) -> bytes:

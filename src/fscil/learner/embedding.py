@@ -14,7 +14,7 @@ from fscil.learner.changes import Sample
 from fscil.model import Model
 from fscil.pictures import Decoded
 
-SMALL = 64  # pixels a side; of larger images one at a time takes as long as several
+SMALL = 64  # pixels a side; of larger images one at a time, with its mirror image, takes hardly longer than several
 AT_ONCE = 5
 Seen = Callable[[int], object]  # is told how many photos are done
 
@@ -31,9 +31,18 @@ def embed_alike(model: Model, pixels: Tensor, seen: Seen | None = None) -> NDArr
         if seen is not None:
             seen(len(parts) * size)
         filled = torch.cat([part, part[:1].expand(size - len(part), -1, -1, -1)])
-        parts.append(model.embed_here(filled)[: len(part)])
+        parts.append(_embed(model, filled)[: len(part)])
     found = torch.cat(parts) if parts else model.rows.new_empty(0, model.row_size)
     return found.float().cpu().numpy()
+
+
+@torch.no_grad()
+def _embed(model: Model, images: Tensor) -> Tensor:
+    """Like embed_here, but all views of these few images go through the encoder together, which is quicker."""
+    if model.calibrator.cells:
+        return model.embed_here(images)
+    views = model.views(images)
+    return model.join_views(model.encoder.embed_here(torch.cat(views)).chunk(len(views)))
 
 
 def samples_of(model: Model, pictures: Sequence[Decoded], seen: Seen | None = None) -> list[Sample]:

@@ -72,8 +72,6 @@ def fit_folder(
         engine = engine_in(work, model, seed, console)
         photos = photos_of(model, images, labels, console)
         chosen = choose(plan, model, images, photos, held, engine, console)
-        for choice in chosen.choices:
-            console.print(choice.sentence, highlight=False, soft_wrap=True, markup=False)
         final, witnesses = learn_all(plan, model, images, photos, held, chosen, engine, console)
     learner._kept = None
     learner._begin(final, names)

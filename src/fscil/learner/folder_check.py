@@ -118,7 +118,7 @@ def hold_out(train: Sequence[Seen]) -> list[bool]:
 def _sentences(
     layout: str, counts: dict[str, int], test: int, problems: Sequence[Problem], plan: Plan | None
 ) -> tuple[str, ...]:
-    said = [f"{len(counts)} classes, {sum(counts.values())} photos ({layout})."]
+    said = [f"{_count(len(counts), 'class', 'classes')}, {_count(sum(counts.values()), 'photo', 'photos')} ({layout})."]
     if counts:
         least, most = min(counts.values()), max(counts.values())
         said[0] = f"{said[0][:-1]}, {f'{least} to {most}' if least < most else least} of each class."
@@ -128,7 +128,11 @@ def _sentences(
     for level in (STOP, BAD, NOTE):
         said += [f"{words[level]}: {each.sentence}" for each in merged(problems) if each.level == level]
     if any(problem.level == BAD for problem in problems) and plan is not None:
-        said.append("fit refuses what is bad unless it is told to leave it out (skip_bad).")
+        said.append("fit refuses what is bad unless it is told to leave it out (--skip-bad, in Python skip_bad=True).")
     if plan is not None:
         said += ["fit would do this:", *plan.sentences, f"All of it takes about {duration(max(1, plan.seconds))} here."]
     return tuple(said)
+
+
+def _count(n: int, one: str, several: str) -> str:
+    return f"{n} {one if n == 1 else several}"

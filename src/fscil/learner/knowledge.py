@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from threading import RLock
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -55,6 +55,15 @@ class Knowledge:
         self.store = self.home.read(None)
         self.rows.follow(self.store)
         self._measured: tuple[Store, Confidence, Unknown] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For another process, as scikit-learn's n_jobs starts them; a lock cannot go there."""
+        with self.lock:
+            return {name: value for name, value in vars(self).items() if name != "lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self.lock = RLock()
 
     def refresh(self) -> Store:
         with self.lock:

@@ -46,7 +46,7 @@ def write_page(
         tested = _test(found, title)
     lines = _class_lines(taught, scores)
     shown = TaughtPage(
-        title=printable(os.path.abspath(folder).rpartition("/")[2]),
+        title=printable(_title(taught.folder)),
         headline=[headline(lines), *_measures(learner)],
         classes=lines,
         mistakes=_confused(mistakes),
@@ -56,6 +56,12 @@ def write_page(
     parts = [*taught_parts(shown), *_run(taught.folder)]
     write_atomically(out, page(shown.title, parts, __version__).encode("utf-8", "replace"))
     return shown.headline[0]
+
+
+def _title(folder: Path) -> str:
+    """The folder's name; of a run's model the run's, since all of those are called model."""
+    whole = Path(os.path.abspath(folder))
+    return whole.parent.name if whole.name == "model" and os.path.isfile(whole.parent / "result.json") else whole.name
 
 
 def headline(lines: Sequence[ClassLine]) -> str:
@@ -80,7 +86,8 @@ def _class_lines(taught: Taught, scores: Sequence[ClassScore]) -> list[ClassLine
         kind = ("base class, hidden" if each.hidden else "base class") if each.base else "taught"
         score = by_name.get(each.name)
         tried, right = (score.photos, score.right) if score else (0, 0)
-        lines.append(ClassLine(printable(each.name), kind, each.photos, tried, right))
+        # of a base class the photos that are kept only measure it; those of its training are not counted here
+        lines.append(ClassLine(printable(each.name), kind, 0 if each.base else each.photos, tried, right))
     return lines
 
 

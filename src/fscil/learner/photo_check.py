@@ -78,9 +78,8 @@ def _look(photo: Photo, size: int) -> Seen | Problem:
 
 def _refused(photo: Photo, error: UserError) -> Problem:
     name, cause = printable(photo.key), error.__cause__
-    if isinstance(cause, UnidentifiedImageError):
-        if photo.path.suffix.lower() in (".heic", ".heif"):
-            return Problem("unreadable", BAD, f"{name} is a HEIC photo, which cannot be read here: use JPEG", (name,))
+    what = str(error).removeprefix(photo.key).strip().partition(";")[0]
+    if isinstance(cause, UnidentifiedImageError) and "HEIC" not in what:
         if photo.path.suffix.lower() in PICTURES:
             return Problem("unreadable", BAD, f"{name} is not an image, or a damaged one", (name,))
         return Problem("not-an-image", NOTE, f"{name} is not an image and was left out", (name,))
@@ -88,7 +87,6 @@ def _refused(photo: Photo, error: UserError) -> Problem:
         return Problem("unreadable", BAD, f"{name} cannot be read ({cause.strerror})", (name,))
     if cause is not None and any(word in str(cause).lower() for word in ("truncated", "broken", "incomplete")):
         return Problem("truncated", BAD, f"{name} is cut off: the end of the file is missing", (name,))
-    what = str(error).removeprefix(photo.key).strip().partition(";")[0]
     return Problem("unreadable", BAD, f"{name} {printable(what)}", (name,))
 
 

@@ -93,7 +93,8 @@ def plan_for(
         said.append(f"The encoder stays as it is and classes are means: {why} are too few for more.")
     elif finetune is None and can_tune:
         said.append(
-            f"The encoder stays as it is: fine-tuning would take about {duration(tuning)} (--finetune tries it)."
+            f"The encoder stays as it is: fine-tuning would take about {duration(tuning)} (--finetune, in Python "
+            "finetune=True, tries it)."
         )
     else:
         said.append("The encoder stays as it is.")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -27,8 +27,10 @@ class Rival:
     probability: float
 
 
-@dataclass(frozen=True)
-class Prediction:
+@dataclass(frozen=True, eq=False)
+class Prediction(str):
+    """A string, the name, so that answers can be compared with names, as scikit-learn does; with all that is known."""
+
     name: str  # the best class, or `unknown`
     probability: float  # of the best class among all
     best: str  # the best class, whether or not the photo is unknown
@@ -36,6 +38,13 @@ class Prediction:
     rivals: tuple[Rival, ...]  # the next classes
     calibrated: bool  # whether probabilities were calibrated; see Learner.confidence
     reason: str  # why it is unknown; empty if it is not
+
+    def __new__(cls, name: str, *facts: object, **more: object) -> Self:
+        return super().__new__(cls, name)
+
+    def __getnewargs__(self) -> tuple[Any, ...]:
+        """For copies and other processes."""
+        return tuple(getattr(self, each.name) for each in fields(self))
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)

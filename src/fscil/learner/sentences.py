@@ -29,7 +29,7 @@ def sentences_of(lesson: Lesson) -> tuple[str, ...]:
         said.append(f"{_some(lesson.repeated)} had been taught already and did not count again.")
     if lesson.near_duplicates:
         pairs = [f"{pair.photo} and {pair.other}" for pair in lesson.near_duplicates]
-        said.append(f"{_some(pairs)} look the same: different photos teach more.")
+        said.append(f"These look the same: {_some(pairs, '; ')}. Different photos teach more.")
     if lesson.two_names:
         pairs = [f"{pair.photo} ({pair.other_class}: {pair.other})" for pair in lesson.two_names]
         said.append(f"The same photo under two names: {_some(pairs)}; move or forget one of them.")
@@ -37,7 +37,8 @@ def sentences_of(lesson: Lesson) -> tuple[str, ...]:
         said.append(f"{_some(lesson.unlike)} is unlike the other photos: is it {lesson.name}?")
     said += _balance(lesson)
     if lesson.unreadable:
-        said.append(f"{_count(len(lesson.unreadable), 'image')} could not be read: {_some(lesson.unreadable)}.")
+        reasons = [each.partition(";")[0] for each in lesson.unreadable]
+        said.append(f"{_count(len(lesson.unreadable), 'image')} left out: {_some(reasons, '; ')}.")
     return tuple(said)
 
 
@@ -69,8 +70,11 @@ def _count(n: int, noun: str) -> str:
     return f"{n} {noun}{'s' * (n != 1)}"
 
 
-def _some(items: Sequence[str]) -> str:
+def _some(items: Sequence[str], between: str = "") -> str:
+    """The first few; between: what parts them, where each is more than a name."""
     named = list(items[:NAMED])
     if len(items) > NAMED:
         named.append(f"{len(items) - NAMED} more")
+    if between:
+        return between.join(named)
     return named[0] if len(named) == 1 else f"{', '.join(named[:-1])} and {named[-1]}"

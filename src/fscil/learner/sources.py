@@ -20,6 +20,7 @@ from fscil.model_folder import load_model
 
 EMBEDDED = Path(__file__).parent / "embedded" / "resnet20-cifar100.safetensors"
 CHOICES = "give auto, embedded, timm:NAME, or the path of a model folder or of a file of weights"
+OTHER = "name a file of weights (--encoder PATH, in Python encoder=PATH), or take the encoder embedded for small images"
 # the same weights as torchvision's, on Hugging Face's hub, for networks that reach only a mirror of that
 ON_HUB = weight_files.HUB + "timm/resnet18.tv_in1k/resolve/main/model.safetensors"
 
@@ -45,7 +46,8 @@ def model_from_nothing(encoder: str | os.PathLike[str]) -> Model:
 
 
 def _imagenet() -> Model:
-    """torchvision's ResNet18, downloaded once and then read from a cache; the hub is asked where that fails."""
+    """torchvision's ResNet18, downloaded once and then read from a cache; from the hub where a mirror of that is named,
+    and from the hub's cache alone if that is to be used offline."""
     offline = os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}
     url = encoders.backbone("resnet18").imagenet  # type: ignore[attr-defined]
     cached = Path(torch.hub.get_dir(), "checkpoints", url.rpartition("/")[2])
@@ -53,15 +55,15 @@ def _imagenet() -> Model:
         if os.path.isfile(cached) or not (offline or os.environ.get("HF_ENDPOINT")):
             return _weights_for("resnet18", "imagenet")
         if find_spec("huggingface_hub") is None:
-            raise UserError("huggingface_hub is not installed")
+            raise UserError("huggingface_hub is not installed, which HF_ENDPOINT and HF_HUB_OFFLINE are for")
         file = weight_files.read("imagenet", "resnet18", ON_HUB)
         model = _weights_for("resnet18", str(file.path))
         model._spec = replace(model.spec, weights=f"imagenet {file.checksum}")
         return model
     except UserError as error:
         raise UserError(
-            f"encoder=auto needs the ImageNet weights of ResNet18, which are not here ({_first(error)}); download "
-            f"{url} elsewhere and give encoder=PATH, or encoder=embedded for small images"
+            f"the encoder auto needs the ImageNet weights of ResNet18, which are not here ({_first(error)}); download "
+            f"{url} elsewhere and {OTHER}"
         ) from error
 
 
@@ -74,7 +76,7 @@ def _published(encoder: str) -> Model:
             raise
         raise UserError(
             f"the weights of {encoder} are not here and cannot be downloaded; copy the hub's cache from a machine that "
-            "has them, or give encoder=PATH or encoder=embedded"
+            f"has them, or {OTHER}"
         ) from error
 
 
@@ -115,7 +117,9 @@ def _of_path(path: Path) -> Model:
         whitened = not torch.equal(model.whitening, torch.eye(model.encoder.dim))
         return model if whitened else _evened(model)  # whitening was made for embeddings as that model has them
     if not os.path.isfile(path):
-        raise UserError(f"encoder={path}: there is no such file or folder; {CHOICES}")
+        raise UserError(f"the encoder {path}: there is no such file or folder; {CHOICES}")
+    if path.suffix.lower() not in weight_files.SUFFIXES:
+        raise UserError(f"the encoder {path} is no file of weights ({', '.join(weight_files.SUFFIXES)}); {CHOICES}")
     refusals = []
     for name in encoders.BACKBONES:
         try:
@@ -124,7 +128,7 @@ def _of_path(path: Path) -> Model:
             refusals.append(error)
     if any("does not fit" not in str(error) for error in refusals):
         raise refusals[0]
-    raise UserError(f"encoder={path}: its weights fit none of {', '.join(encoders.BACKBONES)}; save a model folder")
+    raise UserError(f"the encoder {path}: its weights fit none of {', '.join(encoders.BACKBONES)}; save a model folder")
 
 
 def _evened(model: Model) -> Model:

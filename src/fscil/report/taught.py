@@ -16,7 +16,7 @@ FEW = 60  # classes that are shown without unfolding
 class ClassLine:
     name: str
     kind: str  # taught, base class, or base class, hidden
-    photos: int
+    photos: int  # that taught it; 0: unknown, as for a class of the training
     tried: int  # photos that were left out in turn, or tested
     right: int
 
@@ -84,9 +84,10 @@ def _tested(test: Test) -> list[Markup]:
 
 def _class_table(classes: Sequence[ClassLine], what: str, photos: bool) -> Markup:
     most = max((each.photos for each in classes), default=0)
+    photos = photos and most > 0
     rows = []
     for each in classes:
-        counted: list[str] = [bar(each.photos, most, str(each.photos))] if photos else []
+        counted: list[str] = [bar(each.photos, most, str(each.photos)) if each.photos else ""] if photos else []
         rows.append([each.name, each.kind, *counted, _share(each)])
     shown = table(["class", "", *(["photos"] * photos), what], rows, "text classes")
     return shown if len(rows) <= FEW else details(f"{len(rows):,} classes", shown)
@@ -100,7 +101,13 @@ def _confused(title: str, mistakes: Sequence[Confused]) -> list[Markup]:
     if not mistakes:
         return []
     rows = [[each.name, each.taken_for, str(each.photos)] for each in mistakes[:MOST_MISTAKES]]
-    return [tag("h3", title), table(["class", "taken for", "photos"], rows, "text")]
+    parts = [tag("h3", title), table(["class", "taken for", "photos"], rows, "text")]
+    if len(mistakes) > MOST_MISTAKES:
+        rest = sum(each.photos for each in mistakes[MOST_MISTAKES:])
+        parts.append(
+            tag("p", f"and {rest:,} more photos, in {len(mistakes) - MOST_MISTAKES:,} other ways", class_="soft")
+        )
+    return parts
 
 
 def _picture(each: Thumbnail) -> Markup:
