@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.stats import beta
 
 from fscil import Learner
-from fscil.learner.confidence import calibration_error, fit_temperature, log_loss
+from fscil.learner.confidence import calibration_error, fit_temperature, log_loss, softmax
 from fscil.learner.leave_one_out import held_out
 from fscil.learner.store import TAUGHT
 from fscil.learner.unknown import choose_threshold
@@ -127,9 +127,14 @@ def test_the_temperature_has_the_least_log_loss(taught: Learner) -> None:
     several = [i for i, (name, _) in enumerate(plain.photos) if name != "single"]
     logits = np.array([[plain.logits(i)[name] for name in plain.names] for i in several])
     own = np.array([plain.names.index(plain.photos[i][0]) for i in several])
-    tried = {t: log_loss(logits / t, own) for t in np.geomspace(0.02, 50, 300)}
+    doubt, others = 1 / (len(own) + 2), logits.copy()
+    others[np.arange(len(own)), own] = -np.inf
+    tried = {
+        t: (1 - doubt) * log_loss(logits / t, own) + doubt * log_loss(logits / t, others.argmax(1))
+        for t in np.geomspace(0.02, 50, 300)
+    }
     assert confidence.temperature == pytest.approx(min(tried, key=lambda t: tried[t]), rel=0.03)
-    assert confidence.log_loss == pytest.approx(min(tried.values()), abs=1e-3)
+    assert confidence.log_loss == pytest.approx(log_loss(logits / confidence.temperature, own), abs=1e-3)
     assert confidence.error_base is None
     raised = np.exp(logits / confidence.temperature)
     error = calibration_error(raised / raised.sum(1, keepdims=True), own)
@@ -142,7 +147,15 @@ def test_calibration_error_is_the_mean_gap_of_bins() -> None:
     assert calibration_error(probabilities, own) == pytest.approx((abs(0.95 + 0.93 - 1) + 0.65) / 3)
     sure = np.array([[9.0, 0.0], [0.0, 9.0], [9.0, 0.0]])
     assert fit_temperature(sure, np.array([0, 1, 1])) > 5  # too sure of itself
-    assert fit_temperature(sure / 9, np.array([0, 1, 0])) < 0.1
+
+
+@pytest.mark.parametrize("n", [20, 200])
+def test_answers_that_were_all_right_are_not_certain(n: int) -> None:
+    """Laplace's rule of succession: the next one is right with (n + 1) / (n + 2)."""
+    own = np.arange(n) % 2
+    alike = np.where(own[:, None] == np.arange(2), 1.0, 0.5)
+    sure = softmax(alike / fit_temperature(alike, own)).max(1)
+    assert sure == pytest.approx((n + 1) / (n + 2), abs=2e-3)
 
 
 @pytest.mark.parametrize("calibrator", ["transformer", "paired"])

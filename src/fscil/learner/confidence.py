@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fscil.learner.leave_one_out import Held
+from fscil.learner.leave_one_out import Held, in_turn
 
 LEAST_PHOTOS, LEAST_CLASSES = 20, 2  # fewer cannot show how often answers are right
 BINS = 10
@@ -37,8 +37,8 @@ def measure_confidence(held: Held) -> Confidence:
     n, classes = int(use.sum()), len(np.unique(held.own[use]))
     if n < LEAST_PHOTOS or classes < LEAST_CLASSES:
         reason = (
-            f"{n} photos of {classes} classes can be left out in turn; confidence is measured from {LEAST_PHOTOS} "
-            f"photos of {LEAST_CLASSES} classes on, each with two photos or more"
+            f"{in_turn(n, classes)}; confidence is measured from {LEAST_PHOTOS} photos of {LEAST_CLASSES} classes on, "
+            "each with two photos or more"
         )
         return Confidence(None, None, n, None, None, reason)
     logits, own, base = held.logits[use][:, held.columns], _renumbered(held.own[use], held.columns), held.base[use]
@@ -74,10 +74,15 @@ def log_loss(logits: NDArray[np.float64], own: NDArray[np.intp]) -> float:
 def fit_temperature(logits: NDArray[np.float64], own: NDArray[np.intp]) -> float:
     """The temperature with the least log-loss, to 1 %: golden-section search, since the loss has a single valley.
 
-    SciPy has it, too, but takes longer to import than this takes.
+    Were all n photos recognised, the least loss would be certainty. By Laplace's rule of succession the next one is
+    recognised with (n + 1) / (n + 2), so a share of 1 / (n + 2) of every photo counts as its best other class. SciPy
+    has such a search, too, but takes longer to import than this takes.
     """
     below = (logits - logits.max(1, keepdims=True)).astype(np.float32)  # four times as fast, and near enough
-    targets = below[np.arange(len(own)), own]
+    here, doubt = np.arange(len(own)), np.float32(1 / (len(own) + 2))
+    others = below.copy()
+    others[here, own] = -np.inf
+    targets = (1 - doubt) * below[here, own] + doubt * others.max(1)
 
     def loss(power: float) -> float:
         share = np.float32(2**-power)

@@ -42,6 +42,11 @@ class Held:
         return np.isfinite(self.logits[np.arange(len(self.own)), self.own])
 
 
+def in_turn(photos: int, classes: int) -> str:
+    many = "photo" if photos == 1 else "photos", "class" if classes == 1 else "classes"
+    return f"{photos} {many[0]} of {classes} {many[1]} can be left out in turn"
+
+
 def chosen(store: Store, model: Model) -> NDArray[np.intp]:
     """Taught photos and witnesses; where there are many, some of them, the same in whatever order they came."""
     places = np.flatnonzero((store.roles == TAUGHT) | (store.roles == WITNESS))

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fscil.learner.leave_one_out import Held
+from fscil.learner.leave_one_out import Held, in_turn
 
 KEPT = 0.95  # of photos of known classes that are not to be called unknown
 SURE = 0.7  # how likely it is to be at least that share; few photos may by chance be like their class
@@ -65,8 +65,8 @@ def measure_unknown(held: Held) -> Unknown:
     classes = len(np.unique(held.own[held.known & visible]))
     if len(known) < LEAST_PHOTOS or classes < LEAST_CLASSES:
         reason = (
-            f"{len(known)} photos of {classes} classes can be left out in turn; a threshold for unknown is chosen from "
-            f"{LEAST_PHOTOS} photos of {LEAST_CLASSES} classes on, each with two photos or more"
+            f"{in_turn(len(known), classes)}; a threshold for unknown is chosen from {LEAST_PHOTOS} photos of "
+            f"{LEAST_CLASSES} classes on, each with two photos or more"
         )
         return Unknown(None, None, None, None, len(known), len(strangers), reason)
     share = max(SHARES, key=lambda s: told_apart(known - s * following, strangers - s * following_strangers))
