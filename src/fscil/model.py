@@ -188,17 +188,17 @@ class Model(nn.Module):
 
     def add_rows(self, rows: Tensor, base: bool = False) -> None:
         """Append rows of new classes."""
-        self._set_rows(torch.cat([self.rows.detach(), rows.to(self.rows)]))
+        self.set_rows(torch.cat([self.rows.detach(), rows.to(self.rows)]))
         self.base = torch.cat([self.base, self.base.new_full((len(rows),), base)])
 
     def remove_rows(self, classes: Sequence[int]) -> None:
         """Remove the classes with these indices; the others keep their order."""
         stay = torch.ones(len(self.rows), dtype=torch.bool, device=self.rows.device)
         stay[list(classes)] = False
-        self._set_rows(self.rows.detach()[stay])
+        self.set_rows(self.rows.detach()[stay])
         self.base = self.base[stay]
 
-    def _set_rows(self, rows: Tensor) -> None:
+    def set_rows(self, rows: Tensor) -> None:
         self.rows = nn.Parameter(rows, requires_grad=self.rows.requires_grad)
 
     def frozen_copy(self) -> Model:

@@ -81,13 +81,13 @@ def _counts(names: Sequence[str], most: int = 5) -> list[tuple[str, str]]:
 
 
 def forget_class(store: Store, name: str) -> Store:
-    """A taught class goes with its photos; of a base class the row stays, unused."""
-    if name in store.names:
-        places = store.of_class(name)
-        return _assigned(store, "forget", name, places, GONE, -1)
+    """A class goes with the photos that it was taught; of a base class the row stays, unused."""
     choose(name, all_names(store), "class")
+    places = store.of_class(name)
+    if name not in store.base:
+        return _assigned(store, "forget", name, places, GONE, -1)
     base = tuple(None if each == name else each for each in store.base)
-    return _stepped(store, "forget", name, base_before=store.base, base=base)
+    return _assigned(store, "forget", name, places, GONE, -1, base_before=store.base, base=base)
 
 
 def forget_photos(store: Store, places: NDArray[np.intp], what: str) -> Store:
@@ -95,7 +95,7 @@ def forget_photos(store: Store, places: NDArray[np.intp], what: str) -> Store:
 
 
 def move(store: Store, places: NDArray[np.intp], to: str, what: str) -> Store:
-    """Photos to another taught class, which may be new; one that is there already is not kept twice."""
+    """Photos to another class, which may be new; one that is there already is not kept twice."""
     store = replace(store, names=store.names if to in store.names else (*store.names, to))
     places = places[~((store.roles[places] == TAUGHT) & (store.labels[places] == store.names.index(to)))]
     seen, twice = {store.hashes[place].tobytes() for place in store.of_class(to).tolist()}, []
@@ -109,21 +109,19 @@ def move(store: Store, places: NDArray[np.intp], to: str, what: str) -> Store:
 
 
 def rename(store: Store, old: str, new: str) -> Store:
-    """A new name, or that of another taught class: then the two become one."""
-    if new in store.base:
-        raise UserError(f"'{new}' is a base class already; choose another name, or forget that class first")
-    what = f"{old} to {new}"
-    if old in store.names:
-        places = store.of_class(old)
-        if new in store.names:
-            return _renamed_step(move(store, places, new, old), what)
-        names = tuple(new if each == old else each for each in store.names)
-        return _stepped(store, "rename", what, before=store.groups(places), names=names)
+    """A new name. A class that was only taught may get that of another one: then the two become one."""
     choose(old, all_names(store), "class")
+    places, what = store.of_class(old), f"{old} to {new}"
+    names = tuple(new if each == old else each for each in store.names)
+    if old in store.base:
+        if new in all_names(store):
+            raise UserError(f"'{new}' is a class already; choose another name, or forget that class first")
+        base = tuple(new if each == old else each for each in store.base)
+        before = store.groups(places)
+        return _stepped(store, "rename", what, before=before, base_before=store.base, base=base, names=names)
     if new in store.names:
-        raise UserError(f"'{new}' is a class already; choose another name, or forget that class first")
-    base = tuple(new if each == old else each for each in store.base)
-    return _stepped(store, "rename", what, base_before=store.base, base=base)
+        return _renamed_step(move(store, places, new, old), what)
+    return _stepped(store, "rename", what, before=store.groups(places), names=names)
 
 
 def _renamed_step(store: Store, what: str) -> Store:
@@ -159,13 +157,17 @@ def undo(store: Store) -> tuple[Store, Done]:
 
 
 def all_names(store: Store) -> list[str]:
-    return [*(name for name in store.base if name is not None), *store.names]
+    """Of base classes, then of the others."""
+    base = [name for name in store.base if name is not None]
+    return [*base, *(name for name in store.names if name not in set(base))]
 
 
-def _assigned(store: Store, verb: str, what: str, places: NDArray[np.intp], role: int, label: int) -> Store:
+def _assigned(
+    store: Store, verb: str, what: str, places: NDArray[np.intp], role: int, label: int, **more: Any
+) -> Store:
     roles, labels = store.roles.copy(), store.labels.copy()
     roles[places], labels[places] = role, label
-    return _stepped(store, verb, what, before=store.groups(places), roles=roles, labels=labels)
+    return _stepped(store, verb, what, before=store.groups(places), roles=roles, labels=labels, **more)
 
 
 def _stepped(

@@ -74,15 +74,17 @@ def log_loss(logits: NDArray[np.float64], own: NDArray[np.intp]) -> float:
 def fit_temperature(logits: NDArray[np.float64], own: NDArray[np.intp]) -> float:
     """The temperature with the least log-loss, to 1 %: golden-section search, since the loss has a single valley.
 
-    Were all n photos recognised, the least loss would be certainty. By Laplace's rule of succession the next one is
-    recognised with (n + 1) / (n + 2), so a share of 1 / (n + 2) of every photo counts as its best other class. SciPy
-    has such a search, too, but takes longer to import than this takes.
+    If all n photos are recognised, the least loss is that of certainty. By Laplace's rule of succession the next one
+    is recognised with (n + 1) / (n + 2), so then a share of 1 / (n + 2) of every photo counts as its best other class.
+    SciPy has such a search, too, but takes longer to import than this takes.
     """
     below = (logits - logits.max(1, keepdims=True)).astype(np.float32)  # four times as fast, and near enough
-    here, doubt = np.arange(len(own)), np.float32(1 / (len(own) + 2))
-    others = below.copy()
-    others[here, own] = -np.inf
-    targets = (1 - doubt) * below[here, own] + doubt * others.max(1)
+    here = np.arange(len(own))
+    targets = below[here, own]
+    if not targets.any():  # all are recognised
+        others, doubt = below.copy(), np.float32(1 / (len(own) + 2))
+        others[here, own] = -np.inf
+        targets = doubt * others.max(1)
 
     def loss(power: float) -> float:
         share = np.float32(2**-power)

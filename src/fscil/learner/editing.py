@@ -56,15 +56,13 @@ class Editable(ABC):
         to, size = check_name(to), self._stored_size
 
         def make(store: Store) -> tuple[Store, None]:
-            if to in store.base:
-                raise UserError(f"'{to}' is a base class; choose another name, or forget that class first")
             places = find_photos(store, photo, name, size)
             return changes.move(store, places, to, photo_name(store, places)), None
 
         self._change(make)
 
     def rename(self, name: str, to: str) -> None:
-        """Give a class another name; if a taught class has it already, the two become one."""
+        """Give a class another name; one that was only taught may get that of another class, and becomes part of it."""
         name, to = check_name(name), check_name(to)
         self._change(lambda store: (changes.rename(store, name, to), None))
 

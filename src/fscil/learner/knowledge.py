@@ -95,8 +95,8 @@ class Knowledge:
         store = self.store
         names = [name or "" for name in store.base] + self.rows.names
         visible = np.array([bool(name) for name in names], bool)
-        if store.hide_base:
-            visible[: len(store.base)] = False
+        if store.hide_base:  # but for those that were taught photos
+            visible[[row for row in range(len(store.base)) if row not in self.rows.turned]] = False
         order = np.array(sorted(np.flatnonzero(visible), key=lambda row: names[row]), np.intp)
         return Columns(visible, names, order)
 

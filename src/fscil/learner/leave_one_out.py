@@ -87,7 +87,7 @@ def held_out(store: Store, rows: Rows, places: NDArray[np.intp], columns: NDArra
 
 def _own_rows(store: Store, rows: Rows, places: NDArray[np.intp]) -> tuple[NDArray[np.intp], Sequence[Tensor | None]]:
     """The column of every photo's class, and that class's row without the photo; None: it has none, or needs none."""
-    column_of = {name: rows.base + i for i, name in enumerate(rows.names)}
+    column_of = rows.columns(store)
     own, without, found = [], dict[str, dict[int, Tensor]](), list[Tensor | None]()
     for place in places.tolist():
         if store.roles[place] == WITNESS:
@@ -99,8 +99,8 @@ def _own_rows(store: Store, rows: Rows, places: NDArray[np.intp]) -> tuple[NDArr
         if name not in without:
             members = np.flatnonzero((store.roles == TAUGHT) & (store.labels == store.labels[place]))
             without[name] = {}
-            if len(members) > 1:
-                others = rows_without(store, members, rows.model)
+            if len(members) > 1 or name in store.base:
+                others = rows_without(store, members, rows)
                 without[name].update(zip(members.tolist(), others, strict=True))
         found.append(without[name].get(place))
     return np.array(own, np.intp), found

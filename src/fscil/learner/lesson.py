@@ -34,8 +34,9 @@ class Pair:
 @dataclass(frozen=True)
 class Lesson:
     name: str
+    base: bool  # whether training knew the class already
     new: int  # photos that this lesson has added
-    photos: int  # that the class has now
+    photos: int  # that it was taught in all
     classes: int  # that can be answered
     accuracy: float | None  # share of its photos that are recognised when they are left out; None: one photo
     rival: str | None  # the nearest other class
@@ -131,22 +132,21 @@ def lesson_of(
     accuracy = float(right[known].mean()) if known.any() and several else None
     wrong = np.flatnonzero(~right & known) if several else np.empty(0, np.intp)
     mistaken = tuple((shown(store, int(places[i])), column_names[answers[i]]) for i in wrong[:MOST_NAMED])
-    rival = _rival(rows, columns, column_names, name)
+    rival = _rival(rows, columns, column_names, rows.columns(store)[name])
     seen = look(store, name, rival, rows.model.encoder.dim)
     counts = np.bincount(store.labels[store.roles == TAUGHT], minlength=len(store.names))
     others = np.delete(counts, store.names.index(name))
     median = float(np.median(others)) if len(others) else None
     facts = Lesson(
-        name, new, len(places), int(columns.sum()), accuracy, rival, seen.closest, repeated, seen.near_duplicates,
-        seen.two_names, seen.unlike, mistaken, median, unreadable, (),
+        name, name in store.base, new, len(places), int(columns.sum()), accuracy, rival, seen.closest, repeated,
+        seen.near_duplicates, seen.two_names, seen.unlike, mistaken, median, unreadable, (),
     )  # fmt: skip
     return Lesson(**{**vars(facts), "sentences": sentences_of(facts)})
 
 
-def _rival(rows: Rows, columns: NDArray[np.bool_], column_names: list[str], name: str) -> str | None:
+def _rival(rows: Rows, columns: NDArray[np.bool_], column_names: list[str], own: int) -> str | None:
     """The class whose row points most nearly the same way."""
     everything = unit(rows.model.rows[:, : rows.model.encoder.dim].cpu().numpy())
-    own = rows.base + rows.names.index(name)
     cosines = np.where(columns, everything @ everything[own], -np.inf)
     cosines[own] = -np.inf
     best = int(cosines.argmax())

@@ -44,7 +44,7 @@ def _write(knowledge: Knowledge, folder: Path, source: Path | None) -> None:
         config = _read(source / CONFIG)
     else:
         own, state = len(knowledge.base), dict(knowledge.model.state_dict())
-        state.update(rows=state["rows"][:own], base=state["base"][:own])
+        state.update(rows=knowledge.rows.trained, base=state["base"][:own])
         save_tensors(folder / MODEL, state, {"format": FORMAT})
         facts = {
             "format": FORMAT,

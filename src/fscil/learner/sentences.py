@@ -15,7 +15,8 @@ NAMED = 3  # photos that a sentence names
 
 
 def sentences_of(lesson: Lesson) -> tuple[str, ...]:
-    said = [f"{lesson.name} has {_count(lesson.photos, 'photo')} now, {lesson.new} of them new."]
+    beside = " beside those of its training" if lesson.base else ""
+    said = [f"{lesson.name} has {_count(lesson.photos, 'photo')} now{beside}, {lesson.new} of them new."]
     said += _enough(lesson)
     if lesson.mistaken:
         taken = [f"{photo} for {other}" for photo, other in lesson.mistaken]
@@ -43,7 +44,7 @@ def sentences_of(lesson: Lesson) -> tuple[str, ...]:
 
 
 def _enough(lesson: Lesson) -> list[str]:
-    if lesson.photos == 1:
+    if lesson.photos == 1 and not lesson.base:
         return ["One photo cannot be checked against itself; teach a few more."]
     if lesson.classes == 1:
         return ["There is no other class yet to tell it from."]
@@ -57,7 +58,7 @@ def _enough(lesson: Lesson) -> list[str]:
 
 
 def _balance(lesson: Lesson) -> list[str]:
-    if lesson.median_photos is None:
+    if lesson.median_photos is None or lesson.base:
         return []
     if lesson.photos >= IMBALANCE * lesson.median_photos:
         return [f"Other classes have about {lesson.median_photos:g}: they would gain more from new photos."]

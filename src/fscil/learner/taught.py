@@ -20,7 +20,7 @@ T = TypeVar("T")
 @dataclass(frozen=True)
 class KnownClass:
     name: str
-    photos: int  # that were taught; of a base class, those that measure how well it is known
+    photos: int  # that were taught; of a base class also those that measure how well it is known
     base: bool
     hidden: bool
 
@@ -55,18 +55,17 @@ class Taught(Editable):
         return self._size
 
     def classes(self) -> list[KnownClass]:
-        """Base classes first, then those that were taught, in order of arrival."""
+        """Base classes first, then those that were only taught, in order of arrival."""
         store = self._store()
         witnesses = store.labels[store.roles == WITNESS].tolist()
-        counts = {name: len(places) for name, places in store.classes()}
-        return [
-            *(
-                KnownClass(name, witnesses.count(i), base=True, hidden=store.hide_base)
-                for i, name in enumerate(store.base)
-                if name is not None
-            ),
-            *(KnownClass(name, n, base=False, hidden=False) for name, n in counts.items()),
+        taught = {name: len(places) for name, places in store.classes()}
+        base = [
+            KnownClass(name, witnesses.count(i) + taught.get(name, 0), True, store.hide_base and name not in taught)
+            for i, name in enumerate(store.base)
+            if name is not None
         ]
+        names = {each.name for each in base}
+        return [*base, *(KnownClass(name, n, False, False) for name, n in taught.items() if name not in names)]
 
     def counter_examples(self) -> int:
         """Photos that were taught as belonging to no class."""

@@ -111,8 +111,6 @@ class Teachable(Editable):
     def _add(self, verb: str, names: list[str], samples: list[changes.Sample], role: int) -> list[bool]:
         def make(store: Store) -> tuple[Store, list[bool]]:
             for name in dict.fromkeys(names):
-                if role == TAUGHT and name in store.base:
-                    raise UserError(f"'{name}' is a base class; choose another name, or forget that class first")
                 if role == WITNESS and name not in store.base:
                     raise UserError(f"'{name}' is not a base class; teach it instead")
             return changes.add(store, verb, names, samples, role)
