@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 import torch
+from filelock import FileLock
 from PIL import Image
 
 from fscil import datasets
@@ -51,8 +53,12 @@ def folder(learner: Learner, digits: Digits, tmp_path: Path) -> Path:
 @pytest.fixture(scope="session")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Short runs of limit-plus on digits, by their calibrator; tests copy what they teach."""
-    folder = tmp_path_factory.mktemp("runs")
-    return {
-        "transformer": run_on_digits(folder / "transformer", *PLUS),
-        "paired": run_on_digits(folder / "paired", *PAIRED),
-    }
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent  # of all workers: whoever comes first makes them
+    made = {"transformer": PLUS, "paired": PAIRED}
+    with FileLock(folder / "learner-runs.lock"):
+        for name, settings in made.items():
+            if not (folder / name).exists():
+                run_on_digits(folder / f"{name}.part", *settings).rename(folder / name)
+    return {name: folder / name for name in made}
