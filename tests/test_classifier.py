@@ -52,7 +52,7 @@ for run in sorted(Path(sys.argv[1]).iterdir()):
 
 
 @pytest.mark.usefixtures("undrawn")
-@pytest.mark.parametrize("benchmark", ["digits", "glyphs"])
+@pytest.mark.parametrize("benchmark", ["digits", pytest.param("glyphs", marks=pytest.mark.slow)])
 def test_a_new_process_predicts_what_the_run_predicted(benchmark: str, tmp_path: Path) -> None:
     names = methods.names() if benchmark == "digits" else ["decoupled-cosine", "finetune", "limit"]  # glyphs take long
     presets = {**{name: (name, []) for name in names}, "paired": ("limit-plus", PAIRED)}

@@ -120,6 +120,7 @@ def strange_names(count: int) -> list[str]:
     return ["".join(draw.choice(parts) for _ in range(draw.randint(0, 6))) for _ in range(count)]
 
 
+@pytest.mark.slow
 def test_strange_class_names_do_no_harm(fscil: Fscil, model: Path, photos: Path, tmp_path: Path) -> None:
     """Taught and renamed by the command line: as the learner takes them, or one line and nothing has changed."""
     outside = everything(photos)

@@ -124,6 +124,7 @@ def test_errors_are_one_line_without_a_traceback(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_of_two_processes_that_need_one_encoder_one_trains_it(tmp_path: Path) -> None:
     started = [
         popen(

@@ -27,6 +27,7 @@ def test_it_tells_digits_apart_that_it_never_saw(digit_images: tuple[torch.Tenso
     assert learner.score(rest, [str(digit) for digit in range(10) for _ in range(10)]) > 0.6  # chance is 0.1
 
 
+@pytest.mark.slow
 def test_cifar100_from_nothing() -> None:
     """Base classes, which it was trained on, and 20 new ones, five photos each; unknowns are the other 20."""
     root = data_root(None)

@@ -119,7 +119,8 @@ def test_a_runs_whitening_comes_with_its_encoder(runs: dict[str, Path]) -> None:
 def test_auto_without_a_network_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # it may have been imported before
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
 
     def unreachable(url: str, *args: object, **options: object) -> None:
         raise URLError("no route to host")
