@@ -104,9 +104,8 @@ def tell(placed: list[Placed], answered: int, to: Path, move: bool, done: Path |
     verb = "move" if move else "copy"
     if done is None:
         for each in placed:
-            sure = (
-                "" if each.name == UNKNOWN else f"  ({100 * each.probability:.0f} %)"
-            )  # that would be of another class
+            # of an unknown photo, the probability is that of its best class
+            sure = "" if each.name == UNKNOWN else f"  ({100 * each.probability:.0f} %)"
             say(f"{each.photo}  ->  {to / each.to}{sure}")
     counts = ", ".join(f"{name} {n}" for name, n in Counter(each.name for each in placed).most_common())
     if answered > len(placed):

@@ -159,7 +159,7 @@ def undo(store: Store) -> tuple[Store, Done]:
 def all_names(store: Store) -> list[str]:
     """Of base classes, then of the others."""
     base = [name for name in store.base if name is not None]
-    return [*base, *(name for name in store.names if name not in set(base))]
+    return list(dict.fromkeys([*base, *store.names]))  # a base class may have been taught, too
 
 
 def _assigned(
