@@ -86,7 +86,7 @@ def _class_lines(taught: Taught, scores: Sequence[ClassScore]) -> list[ClassLine
         kind = ("base class, hidden" if each.hidden else "base class") if each.base else "taught"
         score = by_name.get(each.name)
         tried, right = (score.photos, score.right) if score else (0, 0)
-        # of a base class the photos that are kept only measure it; those of its training are not counted here
+        # those of a training are not counted here, and most of those that are kept of a base class only measure it
         lines.append(ClassLine(printable(each.name), kind, 0 if each.base else each.photos, tried, right))
     return lines
 
