@@ -105,7 +105,7 @@ def found() -> str:
     runs = load_cifar100()
     plus, plus_means = runs["limit-plus"], runs["decoupled-cosine-plus"]
     paper_means, plain = runs["decoupled-cosine-paper"], runs["decoupled-cosine"]
-    birds = load("cub200", elsewhere.METHODS)
+    birds, wide = load("cub200", elsewhere.METHODS), load("cifar100-resnet18", elsewhere.RESNET18)
     calibration, embedding = (mean(a, "area") - mean(b, "area") for a, b in ((plus, plus_means), (plus_means, plain)))
     return "".join(
         [
@@ -128,6 +128,12 @@ def found() -> str:
                 f"""- **Embeddings.** Mirrored and shifted copies of an image, powers of features and whitening, none of
                 them LIMIT's, {"gain" if embedding > 0 else "cost"} class means {abs(embedding):.2f} of area on the same
                 encoders: {"more" if embedding > calibration else "less"} than calibration adds to that."""
+            ),
+            paragraph(
+                f"""- **Encoders.** A ResNet18 whose pre-training also had to tell turned images apart ends at
+                {spread(wide["limit-plus"], "last")} with a harmonic mean of
+                {spread(wide["limit-plus"], "harmonic_mean")} ({seeds(wide["limit-plus"])}, trained from scratch); there
+                `limit-plus` {compared(wide["limit-plus"], wide["decoupled-cosine-plus"], "area")} class means."""
             ),
         ]
     )

@@ -62,7 +62,13 @@ CHECKED = [*FIXED, "check=true", "calibrator=paired,transformer", "base=5", "ima
 
 @pytest.mark.parametrize(
     ("name", "more"),
-    [*((name, []) for name in methods.names()), ("limit", FIXED), ("limit", CHECKED), ("limit", RELEASED)],
+    [
+        *((name, []) for name in methods.names()),
+        ("limit", FIXED),
+        ("limit", CHECKED),
+        ("limit", RELEASED),
+        ("limit", ["turned=0.5"]),
+    ],
 )
 def test_interrupted_at_every_line_of_its_metrics_and_resumed(
     start: Start,

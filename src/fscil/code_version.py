@@ -13,7 +13,7 @@ import fscil
 # everything that affects the weights that pre-training produces
 PRETRAINING = (
     "encoders", "kernels", "augment", "distributed", "engine", "calibrators", "datasets/decode.py", "images.py",
-    "photos.py", "reading.py", "model.py", "methods/pretrain.py", "methods/training.py",
+    "photos.py", "reading.py", "model.py", "methods/pretrain.py", "methods/training.py", "methods/turned.py",
 )  # fmt: skip
 # everything that affects a run's numbers
 RUN = (*PRETRAINING, "answers.py", "benchmark.py", "datasets", "episodes", "methods", "protocol.py")

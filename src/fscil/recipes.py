@@ -9,7 +9,10 @@ from typing import Any
 from fscil.naming import choose
 
 NONE = "none"  # no recipe: the method's own values
-KEYS = ("epochs", "steps", "batch", "lr", "head_lr", "warmup", "milestones", "label_smoothing", "crop_scale")
+KEYS = (
+    "epochs", "steps", "batch", "lr", "head_lr", "warmup", "milestones", "weight_decay", "label_smoothing",
+    "crop_scale", "turned",
+)  # fmt: skip
 
 
 def names() -> list[str]:

@@ -103,6 +103,7 @@ SCENARIOS: dict[str, tuple[str, dict[str, Any]]] = {
         {**META, "tasks": "replaced", "batch": 7, "dropout": 0.0, "recursion": 3, "refresh_every": 5},
     ),
     "distillation": ("eeil", {**META, "session_epochs": 4, "balanced_epochs": 3, "trained": "all"}),
+    "turned images": ("decoupled-cosine", {**PRETRAIN, "turned": 0.4, "rows": "trained"}),
     "neural gas": ("topic", {**META, "session_epochs": 5, "memory": "9+1/class", "gas_steps": 100}),
     "rotated classes": ("limit", {**META, "fake_classes": "rotated"}),
     "rotated classes, fixed encoder": ("limit", {**META, "fake_classes": "rotated", "encoder_lr": 0.0}),

@@ -53,6 +53,7 @@ class WatchedEngine(Engine):
         {"tasks": "plain"},
         {"encoder_lr": 0.0, "fake_classes": "mixed", "rows": "means", "whiten": 1.0, "dropout": 0.0},
         {"augmentation": "autoaug"},
+        {"turned": 0.5},
         {"tasks": "pseudo"},
         {"tasks": "pseudo", "encoder_lr": 0.0},
         {"tasks": "replaced", "recursion": 4, "dropout": 0.0, "placeholders": True},

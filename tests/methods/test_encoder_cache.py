@@ -106,6 +106,7 @@ def test_a_cached_encoder_is_the_one_that_would_be_trained(
         {"lr": 0.03},
         {"head_lr": 0.03},
         {"label_smoothing": 0.1},
+        {"turned": 0.5},
         {"scale": 8.0},
     ],
 )

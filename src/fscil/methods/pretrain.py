@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,18 +19,19 @@ from fscil.code_version import digest_of_sources
 from fscil.engine import seed_for
 from fscil.engine.schedule import Schedule, cosine, decay_at
 from fscil.engine.stage import Batch, ParameterGroup
+from fscil.errors import UserError
 from fscil.methods import encoder_cache
 from fscil.methods.method import Context
 from fscil.methods.training import (
     MOST_STEPS,
     SGD,
-    Batches,
     check_batch,
     check_steps,
     milestones_of,
     steps_of_epoch,
     train,
 )
+from fscil.methods.turned import TurnedBatches, rows_for_turned
 from fscil.model import Model, ModelSpec
 from fscil.settings import setting
 
@@ -88,6 +90,12 @@ class PretrainSettings:
     )
     label_smoothing: float = setting(
         0.0, "share of a label that pre-training spreads evenly over all classes", least=0, most=0.99
+    )
+    turned: float = setting(
+        0.0,
+        "share of images that pre-training turns by 90, 180 or 270 degrees; what is turned is a class of its own",
+        least=0,
+        most=0.9,
     )
     scale: float = setting(16.0, "of cosine logits, in pre-training and wherever logits are cosines", least=0, most=1e6)
 
@@ -162,8 +170,9 @@ def pretrain(
     known = PretrainSettings if objective is COSINE else type(settings)
     fields = [field.name for field in dataclasses.fields(known) if field.name not in ("recipe", "steps")]
     own = {field: getattr(settings, field) for field in fields}
-    if not settings.milestones:  # the usual schedule; encoders trained before there was another one are still valid
-        del own["milestones"]
+    for field in ("milestones", "turned"):  # encoders trained before there were these settings are still valid
+        if not own[field]:
+            del own[field]
     backbone = encoders.backbone(settings.encoder)
     facts = {
         **own,
@@ -218,25 +227,29 @@ def fit(
     model: Model, session: Session, settings: PretrainSettings, context: Context, name: str, objective: Objective
 ) -> None:
     engine = context.engine
+    if settings.turned and objective is not COSINE:
+        raise UserError("turned is for methods that pre-train with cross-entropy alone; leave it out")
     if objective is COSINE:
         objective = cosine_objective(settings.label_smoothing)
-    data = Batches(
+    data = TurnedBatches(
         session,
         settings.batch,
         settings.epochs_on(session),
         build_augmentation(settings, settings.augmentation, model),
         engine,
         name,
+        share=settings.turned,
     )
     model.train()
-    train(
-        engine,
-        name,
-        model,
-        data,
-        forward=lambda images: objective.forward(model, images),
-        loss=lambda outputs, batch: objective.loss(model, outputs, batch),
-        groups=parameter_groups(model, settings),
-        schedule=settings.schedule(session),
-        sgd=settings.sgd,
-    )
+    with rows_for_turned(model) if settings.turned else nullcontext():
+        train(
+            engine,
+            name,
+            model,
+            data,
+            forward=lambda images: objective.forward(model, images),
+            loss=lambda outputs, batch: objective.loss(model, outputs, batch),
+            groups=parameter_groups(model, settings),
+            schedule=settings.schedule(session),
+            sgd=settings.sgd,
+        )
