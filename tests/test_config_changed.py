@@ -29,7 +29,7 @@ def values_of(key: str, field: Any, hint: Any) -> st.SearchStrategy[str]:
         return st.integers(int(least or 0), int(most or 10**6)).map(str)
     if hint is float:
         return st.floats(least or 0, most or 1e9).map(str)
-    return st.text(st.characters(blacklist_categories=["Cs"]), max_size=8)
+    return st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\0"), max_size=8)
 
 
 @st.composite
