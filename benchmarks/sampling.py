@@ -24,7 +24,7 @@ from fscil.episodes import (
 )
 
 CLASSES, OF_CLASS = 60, 500
-FIT = TaskShape(phases=2, way=5, shot=5, queries=2)  # of limit-paper
+FIT = TaskShape(phases=2, way=5, shot=5, queries=2)  # of limit on most benchmarks
 PIL = PseudoShape(way=15, shot=1, queries=15)  # of cec
 STEPS = 10
 

@@ -132,8 +132,10 @@ def found() -> str:
             paragraph(
                 f"""- **Encoders.** A ResNet18 whose pre-training also had to tell turned images apart ends at
                 {spread(wide["limit-plus"], "last")} with a harmonic mean of
-                {spread(wide["limit-plus"], "harmonic_mean")} ({seeds(wide["limit-plus"])}, trained from scratch); there
-                `limit-plus` {compared(wide["limit-plus"], wide["decoupled-cosine-plus"], "area")} class means."""
+                {spread(wide["limit-plus"], "harmonic_mean")} (`recipe=wide`, {seeds(wide["limit-plus"])}, from
+                scratch); there `limit-plus`
+                {compared(wide["limit-plus"], wide["decoupled-cosine-plus"], "area")} class means on the same
+                embedding."""
             ),
         ]
     )

@@ -52,7 +52,7 @@ def test_limit_paper_is_the_paper() -> None:
         "fake_classes": "base", "tasks": "fake", "rows": "trained", "logits": "inner", "dropout": 0.5,
         "encoder_lr": 2e-4, "rows_lr": 2e-4, "calibrator_lr": 2e-4, "halve_every": 1000, "meta_steps": 5000,
         "power": 1.0, "mirror": False, "shift": 0, "whiten": 0.0, "augmentation": "autoaug", "encoder": "resnet20",
-        "calibrator": "transformer", "check": False, "inner_scale": 0.25,
+        "calibrator": "transformer", "check": False, "inner_scale": 0.0,
     }  # fmt: skip
     assert {key: found.settings[key] for key in expected} == expected
     assert found.run["base_margin"] == 0
@@ -139,11 +139,9 @@ def test_what_is_ours_is_not_called_the_papers() -> None:
 def test_limit_paper_is_the_papers_on_every_benchmark() -> None:
     """Whatever benchmarks set for speed, limit-paper keeps the paper's values."""
     stated = {"batch": 128, "lr": 0.1, "epochs": 300, "dropout": 0.5, "encoder_lr": 2e-4, "calibrator_lr": 2e-4}
-    ours = {"check": False, "calibrator": "transformer"}
+    ours = {"check": False, "calibrator": "transformer", "inner_scale": 0.0}
     for benchmark in datasets.names():
         settings = resolve("limit-paper", benchmark).settings
-        d = 512 if settings["encoder"] == "resnet18" else 64
-        assert settings["inner_scale"] * d == 16  # where pre-training ended
         assert {key: settings[key] for key in {**stated, **ours}} == {**stated, **ours}
 
 

@@ -93,7 +93,7 @@ def test_logits_are_calibrated_one_query_at_a_time(make_method: MakeMethod, benc
     model: Any = method.model
     found = method.logits(benchmark.test_images)
     rows, weights = model.rows.detach().double().numpy(), reference.weights_of(model.calibrator)
-    scale = method.settings.scale if logits == "cosine" else method.settings.inner_scale
+    scale = method.settings.scale if logits == "cosine" else method.settings.scale / model.encoder.dim
     for image, row in zip(benchmark.test_images[::4], found[::4], strict=True):
         query = method.embed(image[None])[0].double().numpy()
         expected = reference.logits(weights, rows, query, cosine=logits == "cosine", scale=scale)

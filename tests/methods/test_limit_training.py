@@ -56,7 +56,7 @@ def loss_by_hand(method: Any, session: Session, shape: TaskShape, segment: int, 
             for image in of_class:
                 logits = reference.logits(
                     weights, rows, embedding(image), cosine=settings.logits == "cosine",
-                    scale=settings.scale if settings.logits == "cosine" else settings.inner_scale,
+                    scale=settings.scale if settings.logits == "cosine" else settings.scale / model.encoder.dim,
                 )  # fmt: skip
                 losses.append(math.log(sum(math.exp(z) for z in logits)) - logits[row])
         risk += sum(losses) / len(losses)
@@ -198,7 +198,7 @@ def test_plain_loss_is_that_of_all_rows_as_they_are(
     losses = []
     for image, label in zip(batch["images"], batch["labels"], strict=True):
         query = method.embed(image[None])[0].double().numpy()
-        logits = reference.logits(weights, rows, query, cosine=False, scale=method.settings.inner_scale)
+        logits = reference.logits(weights, rows, query, cosine=False, scale=method.settings.scale / 64)
         losses.append(math.log(sum(math.exp(z) for z in logits)) - logits[int(label)])
     assert len(losses) == 9
     assert float(stage.loss(batch)) == pytest.approx(sum(losses) / 9, rel=1e-4)

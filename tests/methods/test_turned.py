@@ -62,9 +62,18 @@ def test_their_rows_are_trained_and_then_removed(
     assert not torch.allclose(rows[0], rows[1])
 
 
+@pytest.mark.parametrize(("batch", "share", "turned"), [(8, 0.25, 2), (2, 0.75, 2), (1, 0.5, 1)])
+def test_steps_in_which_a_turn_never_occurs_are_refused(
+    make_method: MakeMethod, tiny_benchmark: Callable[..., Benchmark], batch: int, share: float, turned: int
+) -> None:
+    benchmark = tiny_benchmark()
+    with pytest.raises(UserError, match=rf"turned={share} turns {turned} of a step's {batch} images"):
+        make_method("decoupled-cosine", benchmark, turned=share, batch=batch).learn_base(benchmark.sessions[0])
+
+
 def test_a_method_with_another_loss_refuses_it(
     make_method: MakeMethod, tiny_benchmark: Callable[..., Benchmark]
 ) -> None:
     benchmark = tiny_benchmark()
-    with pytest.raises(UserError, match=r"turned is for methods that pre-train with cross-entropy alone; leave it out"):
+    with pytest.raises(UserError, match=r"turned is for pre-training with cross-entropy alone; set turned=0"):
         make_method("fact", benchmark, turned=0.5).learn_base(benchmark.sessions[0])

@@ -92,7 +92,7 @@ def meta_trained(model: Model, learned: Learned, session: Session, plan: Plan, e
     check_sampled(settings, session)
     trial = with_head(model, learned)
     torch.manual_seed(seed_for(engine.seed, "calibrator"))
-    trial.set_calibrator("transformer", **settings.calibrator_options("transformer"))
+    trial.set_calibrator("transformer", **settings.calibrator_options("transformer", trial.encoder.dim))
     trial.rows.data = trial.rows.data[:, : trial.encoder.dim].clone()
     method = Limit(settings, _context(model, engine))
     method.model = trial

@@ -77,8 +77,8 @@ class LimitSettings(MetaSettings):
         choices=("inner", "cosine"),
     )
     inner_scale: float = setting(
-        0.25,
-        "of inner products, 1 in the paper; a quarter of them start at pre-training's 16 cosines if d = 64",
+        0.0,
+        "of inner products; the paper has none. 0: scale / d, with which they start where pre-training's cosines ended",
         least=0,
         most=1e6,
     )
@@ -92,13 +92,15 @@ class LimitSettings(MetaSettings):
     def calibrators(self) -> list[str]:
         return list(dict.fromkeys(name.strip() for name in self.calibrator.split(",")))
 
-    def calibrator_options(self, name: str) -> dict[str, Any]:
+    def calibrator_options(self, name: str, d: int) -> dict[str, Any]:
         if name == "cosine":
             return {"scale": self.scale}
         if name == "paired":
             return {"scale": self.scale, "trust": self.trust, "common": self.common}
         cosine = self.logits == "cosine"
-        return {"dropout": self.dropout, "cosine": cosine, "scale": self.scale if cosine else self.inner_scale}
+        # layer normalisation leaves rows and queries of length sqrt(d), so their inner product is d * cosine
+        scale = self.scale if cosine else self.inner_scale or self.scale / d
+        return {"dropout": self.dropout, "cosine": cosine, "scale": scale}
 
 
 class Limit(MetaTrained):
@@ -116,7 +118,7 @@ class Limit(MetaTrained):
         """Refuse what cannot be meta-trained before the long pre-training, not after it."""
         settings = self.settings
         for name in settings.calibrators:  # refuses invalid names and options
-            calibrators.build(name, 4, **settings.calibrator_options(name))
+            calibrators.build(name, 4, **settings.calibrator_options(name, 4))
         if len(settings.calibrators) > 1 and not settings.check:
             raise UserError(f"calibrator={settings.calibrator} names several; set check=true, or name one")
         self.refuse_other_transformers()
@@ -158,7 +160,7 @@ class Limit(MetaTrained):
             return
         torch.manual_seed(seed_for(self.engine.seed, "calibrator"))
         slots = {"slots": len(trained) + sum(len(each.classes) for each in self.later)} if settings.placeholders else {}
-        model.set_calibrator(name, **settings.calibrator_options(name), **slots)
+        model.set_calibrator(name, **settings.calibrator_options(name, model.encoder.dim), **slots)
         if model.calibrator.two_inputs:
             model.rows.data = torch.cat([model.rows.data, trained], 1)
         if name in UNTRAINED:

@@ -31,7 +31,7 @@ from fscil.methods.training import (
     steps_of_epoch,
     train,
 )
-from fscil.methods.turned import TurnedBatches, rows_for_turned
+from fscil.methods.turned import TurnedBatches, check_turned, rows_for_turned
 from fscil.model import Model, ModelSpec
 from fscil.settings import setting
 
@@ -160,6 +160,9 @@ def pretrain(
     extra rows or with the weights of an earlier session, training continues from it and is never cached.
     """
     check_batch(session, settings.batch)
+    check_turned(min(settings.batch, len(session.labels)), settings.turned)
+    if settings.turned and objective is not COSINE:
+        raise UserError("turned is for pre-training with cross-entropy alone; set turned=0, also if a recipe has it")
     milestones_of("milestones", settings.milestones)
     check_steps(settings.epochs_on(session) * steps_of_epoch(session, settings.batch))
     model = start or new_model(session, settings, context)
@@ -170,9 +173,6 @@ def pretrain(
     known = PretrainSettings if objective is COSINE else type(settings)
     fields = [field.name for field in dataclasses.fields(known) if field.name not in ("recipe", "steps")]
     own = {field: getattr(settings, field) for field in fields}
-    for field in ("milestones", "turned"):  # encoders trained before there were these settings are still valid
-        if not own[field]:
-            del own[field]
     backbone = encoders.backbone(settings.encoder)
     facts = {
         **own,
@@ -227,8 +227,6 @@ def fit(
     model: Model, session: Session, settings: PretrainSettings, context: Context, name: str, objective: Objective
 ) -> None:
     engine = context.engine
-    if settings.turned and objective is not COSINE:
-        raise UserError("turned is for methods that pre-train with cross-entropy alone; leave it out")
     if objective is COSINE:
         objective = cosine_objective(settings.label_smoothing)
     data = TurnedBatches(

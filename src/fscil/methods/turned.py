@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from fscil import distributed
 from fscil.engine.stage import Batch
+from fscil.errors import UserError
 from fscil.images import to_device
 from fscil.methods.training import Batches
 from fscil.model import Model
@@ -40,6 +41,16 @@ class TurnedBatches(Batches):
         return {"images": images, "labels": labels + to_device(k, labels.device) * len(self.session.classes)}
 
 
+def check_turned(images: int, share: float) -> None:
+    """Refuse steps in which a turn, or an upright image, would never occur."""
+    turned = int((turns(images, share) > 0).sum())
+    if share and not QUARTERS <= turned < images:
+        raise UserError(
+            f"turned={share:g} turns {turned} of a step's {images} images, but at least {QUARTERS} must be turned "
+            "and one upright; change batch or turned"
+        )
+
+
 def turns(images: int, share: float) -> Tensor:
     """How often each of a step's images is turned. Steps are shuffled, so that their last images may be those."""
     k = torch.zeros(images, dtype=torch.long)
@@ -53,5 +64,7 @@ def rows_for_turned(model: Model) -> Iterator[None]:
     """The model has rows for turned classes within the block; they start as all rows do."""
     B, d = model.rows.shape
     model.add_rows(nn.init.kaiming_uniform_(torch.empty(QUARTERS * B, d), a=5**0.5))
-    yield
-    model.remove_rows(range(B, len(model.rows)))
+    try:
+        yield
+    finally:
+        model.remove_rows(range(B, len(model.rows)))
