@@ -78,6 +78,19 @@ def test_a_photo_is_seen_upright_and_in_its_colours(kind: str) -> None:
     assert np.abs(found.astype(int) - scene()).mean() < 10
 
 
+def test_pixels_whose_range_is_unknown_are_refused_by_name(fscil: Fscil, tmp_path: Path) -> None:
+    """They may go from 0 to 1, from 0 to 255 or anywhere; read as 8 bits, most would be black."""
+    image = Image.fromarray(scene().mean(2).astype(np.float32) / 255)
+    image.save(tmp_path / "float.tiff")
+    said = "has fractions as pixels, and nothing says what is white; save it with 8 or 16 bits a colour"
+    found = fscil("teach", tmp_path / "model", tmp_path / "float.tiff", "--name", "tulip", "--encoder", "embedded")
+    assert (found.code, found.err.count("\n")) == (2, 1)
+    assert f"float.tiff {said}" in found.err
+    assert not (tmp_path / "model").exists()
+    with pytest.raises(UserError, match=said):
+        decoding.decode_image(image, SIZE, "an image")
+
+
 def test_damaged_notes_of_a_camera_are_no_users_business(tmp_path: Path) -> None:
     (tmp_path / "tulip").mkdir()
     notes = b"Exif\0\0II*\0\x08\0\0\0\x05\0\x12\x01"  # cut off

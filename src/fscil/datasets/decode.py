@@ -182,6 +182,8 @@ def _refuse_bomb(image: Image.Image) -> None:
 
 def _as_rgb(image: Image.Image) -> Image.Image:
     """Transparent parts become white; 16-bit greys keep their range."""
+    if image.mode == "F":
+        raise UserError("has fractions as pixels, and nothing says what is white; save it with 8 or 16 bits a colour")
     if image.mode.startswith("I"):
         grey = np.asarray(image).astype(np.float32) / 257
         image = Image.fromarray(grey.round().clip(0, 255).astype(np.uint8))
