@@ -1,6 +1,6 @@
 """The learner on real photos: CUB200 as plain folders, with a fixed encoder from ImageNet weights.
 
-python results/learner.py DATA WEIGHTS OUT.json --cache FOLDER [--picture OUT.png]
+python results/learner.py DATA WEIGHTS OUT.json --cache FOLDER
 
 DATA is CUB_200_2011, WEIGHTS a file of ResNet18's ImageNet weights. In each of five draws of the species, fit learns 20
 of them from all their training photos and is then taught 10 more from 5 photos each; another learner is taught all 30
@@ -24,7 +24,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from rich.console import Console
 from scipy.spatial.distance import cdist
@@ -48,7 +47,6 @@ from fscil.learner.plan import Speed, plan_for
 from fscil.learner.sources import model_from_nothing
 from fscil.learner.store import TAUGHT, WITNESS
 from fscil.model import Model
-from fscil.report import figures
 
 BASE, NEW, STRANGE, SHOTS, DRAWS = 20, 10, 20, 5, 5
 KEPT = 0.95
@@ -267,31 +265,12 @@ def ahead(draws: list[dict[str, Any]]) -> dict[str, list[float | str]]:
     return found
 
 
-def picture(found: dict[str, Any]) -> bytes:
-    """Bars: who recognises how many of all test photos, of fitted species and of taught ones."""
-    own = found["fit, then 10 species taught"]
-    who = ["fit", "logistic regression, evened, balanced", "logistic regression, evened", "nearest class mean, evened"]
-    figure = Figure(figsize=(7, 3.2), layout="constrained")
-    axes = figure.add_subplot()
-    for i, name in enumerate(who):
-        values, errors = zip(*(own[name][what] for what in ("all", "base", "new")), strict=True)
-        places = np.arange(3) + 0.2 * (i - 1.5)
-        axes.bar(places, values, 0.18, yerr=errors, label=name, color=f"C{i}", error_kw={"linewidth": 0.8})
-    axes.set_xticks(range(3), ["all 30 species", "20 fitted", "10 taught from 5 photos"])
-    axes.set_ylabel("% of test photos")
-    axes.set_ylim(0, 100)
-    figure.legend(frameon=False, fontsize=8, loc="outside upper center", ncols=2)
-    axes.spines[["top", "right"]].set_visible(False)
-    return figures.png(figure)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
     parser.add_argument("weights", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--cache", type=Path, required=True)
-    parser.add_argument("--picture", type=Path)
     arguments = parser.parse_args()
     warnings.filterwarnings("ignore", category=UserWarning, module="sklearn")
     console = Console(stderr=True)
@@ -312,8 +291,6 @@ def main() -> None:
     }
     text = json.dumps(facts, indent=1, default=lambda value: round(float(value), 3))
     write_atomically(arguments.out, (text + "\n").encode())
-    if arguments.picture:
-        write_atomically(arguments.picture, picture(summary(draws)))
     console.print_json(json.dumps(facts["mean and standard error"]))
 
 

@@ -1,17 +1,20 @@
 """Draw the pictures of the documents from the committed results.
 
-python results/pictures.py    docs/images/curve.png, margins.png and, where there is a Chromium, report.png
+python results/pictures.py    docs/images/curve.png, margins.png, learner.png and, where there is a Chromium, report.png
 
 Run it by hand; no test checks them, since other versions of matplotlib and Chromium give other pixels.
 """
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+from matplotlib.figure import Figure
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # when this file is run, Python looks for modules beside it and not here
@@ -69,9 +72,29 @@ def report(chromium: str) -> Path:
     return IMAGES / "report.png"
 
 
+def learner() -> Path:
+    """Bars: who recognises how many of all test photos, of fitted species and of taught ones."""
+    found = json.loads((ROOT / "results" / "learner" / "cub200.json").read_text())["mean and standard error"]
+    own = found["fit, then 10 species taught"]
+    who = ["fit", "logistic regression, evened, balanced", "logistic regression, evened", "nearest class mean, evened"]
+    figure = Figure(figsize=(7, 3.2), layout="constrained")
+    axes = figure.add_subplot()
+    for i, name in enumerate(who):
+        values, errors = zip(*(own[name][what] for what in ("all", "base", "new")), strict=True)
+        places = [place + 0.2 * (i - 1.5) for place in range(3)]
+        axes.bar(places, values, 0.18, yerr=errors, label=name, color=f"C{i}", error_kw={"linewidth": 0.8})
+    axes.set_xticks(range(3), ["all 30 species", "20 fitted", "10 taught from 5 photos"])
+    axes.set_ylabel("% of test photos")
+    axes.set_ylim(0, 100)
+    figure.legend(frameon=False, fontsize=8, loc="outside upper center", ncols=2)
+    axes.spines[["top", "right"]].set_visible(False)
+    write_atomically(IMAGES / "learner.png", figures.png(figure))
+    return IMAGES / "learner.png"
+
+
 def main() -> None:
     IMAGES.mkdir(parents=True, exist_ok=True)
-    for draw in (curve, margins):
+    for draw in (curve, margins, learner):
         print(f"wrote {draw().relative_to(ROOT)}")
     if chromium := shutil.which("chromium") or shutil.which("google-chrome"):
         print(f"wrote {report(chromium).relative_to(ROOT)}")
