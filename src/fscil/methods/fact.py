@@ -41,7 +41,7 @@ class FactSettings(PretrainSettings):
         most=2**16,
     )
     gamma: float = setting(
-        0.01, "weight of all terms but the first", origin=f"{AUTHORS}; 0.001 for CIFAR100", least=0, most=1000
+        0.01, "weight of all terms but the first", origin=AUTHORS, least=0, most=1000
     )
     alpha: float = setting(
         0.5, "mixtures' share of either image is drawn from Beta(alpha, alpha)", origin=AUTHORS, least=0.01, most=1000
