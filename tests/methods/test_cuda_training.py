@@ -109,8 +109,9 @@ def test_captured_steps_give_the_numbers_of_plain_ones(
 
 @pytest.mark.parametrize("autocast", [False, True])
 @pytest.mark.parametrize("captured", [False, True])
-def test_weight_gradients_beside_the_backward_pass_are_nn_conv2ds(captured: bool, autocast: bool) -> None:
-    """Many layers, so that a gradient read before it is ready would show."""
+@pytest.mark.parametrize("uses", [1, 2, 3])
+def test_weight_gradients_beside_the_backward_pass_are_nn_conv2ds(uses: int, captured: bool, autocast: bool) -> None:
+    """Many layers, so that a gradient read before it is ready would show; also if a step uses every layer again."""
     torch.manual_seed(1)
 
     def tower(conv: Callable[..., nn.Module]) -> nn.Sequential:
@@ -126,8 +127,8 @@ def test_weight_gradients_beside_the_backward_pass_are_nn_conv2ds(captured: bool
     def step(module: nn.Module) -> list[Tensor]:
         module.zero_grad(set_to_none=True)
         with torch.autocast("cuda", torch.bfloat16, enabled=autocast):
-            loss = module(x).float().square().mean()
-        loss.backward()
+            losses = [module(x.roll(i, 0) / (i + 1)).float().square().mean() for i in range(uses)]
+        sum(losses[1:], losses[0]).backward()
         return [2 * p.grad for p in module.parameters()]  # used at once, as the optimiser does
 
     expected = step(theirs)

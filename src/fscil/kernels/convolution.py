@@ -20,9 +20,10 @@ from fscil.kernels.thin_convolution import CONVOLVED, SUMMED, convolve, is_thin,
 class Conv2d(nn.Conv2d):
     """nn.Conv2d without bias; on CUDA its weight gradient has its own stream.
 
-    This is valid for a layer that is used once in a forward pass, whose output goes to one place (a normalisation, say)
-    and whose gradients are read after the whole backward pass: training as the engine does it. Double backward is not
-    supported; with hooks on the weight, or an existing gradient, there is no second stream.
+    This is valid for a layer whose output goes to one place (a normalisation, say) and whose gradients are read after
+    the whole backward pass: training as the engine does it. Double backward is not supported. There is no second stream
+    where a gradient is read at once: with hooks on the weight, beside an existing gradient, or when the layer was used
+    several times and autograd adds up the gradients of all its uses.
     """
 
     def __init__(self, channels_in: int, channels_out: int, size: int, stride: int = 1, padding: int = 0) -> None:
@@ -37,6 +38,9 @@ class Conv2d(nn.Conv2d):
 @cache
 def beside(device: torch.device) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)
+
+
+COMPUTED_BESIDE: set[int] = set()  # ids of the weights whose gradient this backward pass has computed there
 
 
 class _Convolution(torch.autograd.Function):
@@ -71,7 +75,10 @@ class _Convolution(torch.autograd.Function):
             return torch.empty_like(ctx.weight).copy_(backward(of_input=False))
 
         main, side = torch.cuda.current_stream(x.device), beside(x.device)
-        if ctx.weight.grad is not None or ctx.weight._backward_hooks:  # it is read at once
+        own = id(ctx.weight)
+        if used_before := own in COMPUTED_BESIDE:
+            main.wait_stream(side)  # autograd adds this gradient to the one that was computed there
+        if used_before or ctx.weight.grad is not None or ctx.weight._backward_hooks:  # it is read at once
             dW = of_weight()
         else:
             side.wait_stream(main)
@@ -79,7 +86,13 @@ class _Convolution(torch.autograd.Function):
                 dW = of_weight()
             for used in (x, gradient):
                 used.record_stream(side)
+            COMPUTED_BESIDE.add(own)
+
+            def finish() -> None:
+                main.wait_stream(side)
+                COMPUTED_BESIDE.discard(own)
+
             # after the whole backward pass, the current stream waits for the weight gradients
-            torch.autograd.Variable._execution_engine.queue_callback(lambda: main.wait_stream(side))
+            torch.autograd.Variable._execution_engine.queue_callback(finish)
         dx = backward(of_input=True).to(ctx.input_type) if ctx.needs_input_grad[0] else None
         return dx, dW, None, None

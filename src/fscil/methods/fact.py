@@ -40,9 +40,7 @@ class FactSettings(PretrainSettings):
         least=0,
         most=2**16,
     )
-    gamma: float = setting(
-        0.01, "weight of all terms but the first", origin=AUTHORS, least=0, most=1000
-    )
+    gamma: float = setting(0.01, "weight of all terms but the first", origin=AUTHORS, least=0, most=1000)
     alpha: float = setting(
         0.5, "mixtures' share of either image is drawn from Beta(alpha, alpha)", origin=AUTHORS, least=0.01, most=1000
     )
