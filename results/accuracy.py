@@ -8,7 +8,7 @@ from fscil import grid, paper
 from fscil.pairing import at_zero, new_at_base_of
 from fscil.reproduce.ablation import step_cells
 from fscil.results import Measure
-from results import elsewhere
+from results import choices, elsewhere
 from results.summaries import (
     Runs,
     compared,
@@ -137,6 +137,7 @@ def found() -> str:
                 {compared(wide["limit-plus"], wide["decoupled-cosine-plus"], "area")} class means on the same
                 embedding."""
             ),
+            paragraph(f"- **Augmentation.** {choices.lead_over_cec()}."),
         ]
     )
 

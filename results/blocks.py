@@ -3,7 +3,8 @@
 python results/blocks.py            writes every block between <!-- results:NAME --> and <!-- /results -->
 python results/blocks.py --check    says which documents are out of date, and exits with 1 if there are any
 
-No number inside a block is typed by hand: accuracy.py, elsewhere.py, others.py and speed.py compute them all.
+No number inside a block is typed by hand: accuracy.py, choices.py, elsewhere.py, others.py and speed.py
+compute them all.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ sys.path.insert(0, str(ROOT))  # when this file is run, Python looks for modules
 from fscil.errors import UserError  # noqa: E402
 from fscil.files import write_atomically  # noqa: E402
 from fscil.naming import choose  # noqa: E402
-from results import accuracy, elsewhere, others, speed  # noqa: E402
+from results import accuracy, choices, elsewhere, others, speed  # noqa: E402
 
 BLOCKS: dict[str, Callable[[], str]] = {
     "short": accuracy.short,
@@ -30,6 +31,9 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "pairs": accuracy.pairs,
     "ablation": accuracy.ablation,
     "methods": others.methods,
+    "task-sampling": choices.task_sampling,
+    "augmentation": choices.augmentation,
+    "set-functions": choices.set_functions,
     "cub200": elsewhere.cub200,
     "resnet18": elsewhere.resnet18,
     "glyphs": partial(elsewhere.on_two_cores, "glyphs"),

@@ -15,6 +15,7 @@ from results.summaries import (
     paper_line,
     paragraph,
     read,
+    same_seeds,
     seeds,
     session_table,
 )
@@ -39,12 +40,8 @@ PAPERS = {  # rows of the paper beside ours: the name of its method there, and t
     "topic": ("TOPIC", "basic"), "eeil": ("EEIL", "basic"), "icarl": ("iCaRL", "basic"),
     "finetune": ("Finetune", "basic"),
 }  # fmt: skip
+WITH_BASIC = {"decoupled-cosine": "Decoupled-Cosine", "cec": "CEC"}  # as CEC's paper trained their encoders
 RELEASED = FOLDER / "methods" / "released-code.json"
-
-
-def same_seeds(results: Results, others: Results) -> Results:
-    known = {result.seed for result in others}
-    return [result for result in results if result.seed in known]
 
 
 def methods() -> str:
@@ -57,8 +54,10 @@ def methods() -> str:
             row = published(name, augmentation)
             without = "" if augmentation == "autoaug" else ", without AutoAugment"
             parts.append(paper_line(f"_paper: {label}{without}_", row.accuracy, row.pd))
-    basic = read(FOLDER / "methods", "decoupled-cosine-basic")
-    parts.append(own_lines(f"**decoupled-cosine**, BasicAug and CEC's recipe, {seeds(basic)}", basic))
+    for name, label in WITH_BASIC.items():
+        basic, row = read(FOLDER / "methods", f"{name}-basic"), published(name, "basic")
+        parts.append(own_lines(f"**{name}**, BasicAug and CEC's recipe, {seeds(basic)}", basic))
+        parts.append(paper_line(f"_paper: {label}, without AutoAugment_", row.accuracy, row.pd))
     limit = runs["limit"]
     said = [  # those with several seeds
         f"{difference(same_seeds(limit, runs[name]), runs[name], 'area')} over `{name}`"

@@ -1,6 +1,6 @@
 """Draw the pictures of the documents from the committed results.
 
-python results/pictures.py    docs/images/curve.png, margins.png, learner.png and, where there is a Chromium, report.png
+python results/pictures.py  docs/images/: curve.png, methods.png, margins.png, learner.png; with a Chromium, report.png
 
 Run it by hand; no test checks them, since other versions of matplotlib and Chromium give other pixels.
 """
@@ -27,7 +27,8 @@ from fscil.report.curve import write_curve  # noqa: E402
 from fscil.report.html import write_report  # noqa: E402
 from fscil.report.margin_curve import margin_figure  # noqa: E402
 from results.accuracy import load_cifar100  # noqa: E402
-from results.summaries import load  # noqa: E402
+from results.others import OURS  # noqa: E402
+from results.summaries import FOLDER, load, read  # noqa: E402
 
 IMAGES = ROOT / "docs" / "images"
 DRAWN = {
@@ -43,6 +44,12 @@ def curve() -> Path:
     """Accuracy after every session of CIFAR100."""
     runs = load_cifar100()
     return write_curve([result for name in DRAWN for result in runs[name]], IMAGES / "curve.png")
+
+
+def methods() -> Path:
+    """The same for every method of the paper's comparison, from the encoders of `limit`."""
+    runs = [read(FOLDER / folder, file) for folder, file in OURS.values()]
+    return write_curve([result for results in runs for result in results], IMAGES / "methods.png")
 
 
 def margins() -> Path:
@@ -94,7 +101,7 @@ def learner() -> Path:
 
 def main() -> None:
     IMAGES.mkdir(parents=True, exist_ok=True)
-    for draw in (curve, margins, learner):
+    for draw in (curve, methods, margins, learner):
         print(f"wrote {draw().relative_to(ROOT)}")
     if chromium := shutil.which("chromium") or shutil.which("google-chrome"):
         print(f"wrote {report(chromium).relative_to(ROOT)}")

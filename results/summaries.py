@@ -67,6 +67,11 @@ def seeds(results: Results) -> str:
     return "1 seed" if len(results) == 1 else f"{len(results)} seeds"
 
 
+def same_seeds(results: Results, others: Results) -> Results:
+    known = {result.seed for result in others}
+    return [result for result in results if result.seed in known]
+
+
 def margin(results: Results) -> str:
     return f"{results[0].margin or 0:g}"
 

@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.text import Text
 from PIL import Image
 
 from fscil import paper
@@ -58,6 +60,23 @@ def test_many_methods_can_be_told_apart_and_leave_room_for_the_picture(make_resu
         figure.draw_without_rendering()
     heights = [figure.axes[0].get_window_extent().height for figure in (few, many)]
     assert heights[1] > 0.9 * heights[0]
+
+
+def test_many_lines_have_their_names_at_their_ends_and_no_paper_beside_them(make_result: MakeResult) -> None:
+    last = {"limit": 52.4, "teen": 52.3, "cec": 52.2, "icarl": 52.1, "eeil": 52.0, "topic": 40.0, "finetune": 2.0}
+    results = [
+        make_result(method=name, preset=name, benchmark="cifar100", accuracy=[75.0, 60.0, value])
+        for name, value in last.items()
+    ]
+    figure = curve_figure(results)
+    (axes,) = figure.axes
+    figure.draw_without_rendering()
+    assert [text.get_text() for text in axes.texts] == ["limit  +0.10", *list(last)[1:]]  # from top to bottom
+    boxes = [Text.get_window_extent(text) for text in axes.texts]  # without the line that leads there
+    assert all(above.y0 >= below.y1 for above, below in pairwise(boxes))
+    assert all(box.y0 >= 0 and box.x1 <= figure.bbox.x1 for box in boxes)
+    assert len(axes.lines) == len(last)
+    assert not figure.legends
 
 
 def test_namesakes_can_be_told_apart(make_result: MakeResult) -> None:

@@ -18,6 +18,9 @@ from fscil.report import figures
 from fscil.results import Result
 from fscil.table_lines import published_row
 
+MOST_IN_LEGEND = 6  # methods
+BESIDE_AXES = 0.8  # inches of a figure's height that its axes do not have
+
 
 def write_curve(results: Sequence[Result], path: Path) -> Path:
     """Write the session curve of the results (of one benchmark) as a PNG file."""
@@ -30,24 +33,68 @@ def write_curve(results: Sequence[Result], path: Path) -> Path:
 def curve_figure(results: Sequence[Result], stands_alone: bool = False) -> Figure:
     """One line per method with a band of one standard deviation over its seeds; the paper's row dashed.
 
-    If the picture stands alone, its legend spells out what is a footnote in a report.
+    If the picture stands alone, its legend spells out what is a footnote in a report. Many lines have their names at
+    their ends, without the paper's lines, which would hide them.
     """
+    groups = repetitions(results)
+    named = labels(groups).each
     with figures.style():
         figure, axes = session_axes(results, "accuracy over all seen classes (%)")
         paper_shown = set()
-        groups = repetitions(results)
-        for position, (group, label) in enumerate(zip(groups, labels(groups).each, strict=True)):
+        for position, (group, label) in enumerate(zip(groups, named, strict=True)):
             text = f"{name_of(group[0])}: {label.footnote}" if stands_alone and label.footnote else label.text
             draw_band(axes, [r.accuracy for r in group], figures.drawable(text), position)
             row = published_row(group[0])
-            if row and row not in paper_shown:  # presets of one method share the paper's row
+            if row and row not in paper_shown and not are_many(groups):  # presets of one method share the paper's row
                 paper_shown.add(row)
                 name = f"paper: {row.method}, {row.augmentation}"
                 draw_line(axes, row.accuracy, name, figures.colour(position), dashed=True)
         start_at_zero_or_say_so(axes)
-        mark_lead(axes, groups)
-        figures.legend_below(figure)
+        if are_many(groups):
+            names = [name_of(group[0]) for group in groups]
+            unique = [names.count(name) == 1 for name in names]
+            texts = [name if alone else label.text for name, alone, label in zip(names, unique, named, strict=True)]
+            name_ends(figure, axes, groups, texts)
+        else:
+            mark_lead(axes, groups)
+            figures.legend_below(figure)
     return figure
+
+
+def are_many(groups: Sequence[Sequence[Result]]) -> bool:
+    return len(groups) > MOST_IN_LEGEND and len({len(group[0].accuracy) for group in groups}) == 1
+
+
+def name_ends(figure: Figure, axes: Axes, groups: Sequence[Sequence[Result]], names: Sequence[str]) -> None:
+    """Every name beside the end of its line, as near as the other names allow; a long list makes the figure taller."""
+    from sklearn.isotonic import isotonic_regression  # slow to import, and seldom needed
+
+    width, height = figure.get_size_inches()
+    height = max(height, BESIDE_AXES + figures.LEGEND_LINE * (len(names) + 1)) + 1
+    figure.set_size_inches(width + 1.4, height)
+    low, high = axes.get_ylim()
+    gap = figures.LEGEND_LINE * (high - low) / (height - BESIDE_AXES)
+    ends = np.array([np.mean([r.accuracy[-1] for r in group]) for group in groups])
+    order = np.argsort(-ends, kind="stable")
+    steps = gap * np.arange(len(names))
+    heights = isotonic_regression(ends[order] + steps, increasing=False) - steps  # at least a gap apart
+    heights += max(0.0, low - heights[-1])
+    last = len(groups[0][0].accuracy) - 1
+    for rank, (i, at) in enumerate(zip(order, heights, strict=True)):
+        lead = f"  +{ends[i] - ends[order[1]]:.2f}" if rank == 0 else ""
+        colour = figures.colour(i)
+        axes.annotate(
+            figures.drawable(names[i]) + lead,
+            (last, ends[i]),
+            xytext=(last * 1.06, at),
+            va="center",
+            color=colour,
+            fontsize=8,
+            annotation_clip=False,
+            arrowprops={
+                "arrowstyle": "-", "color": colour, "linewidth": 0.5, "shrinkA": 1, "shrinkB": 3, "relpos": (0, 0.5),
+            },
+        )  # fmt: skip
 
 
 def mark_lead(axes: Axes, groups: Sequence[Sequence[Result]]) -> None:

@@ -10,7 +10,7 @@ from fscil.files import write_atomically
 from fscil.labels import by_benchmark, labels, name_of, repetitions
 from fscil.report.about import provenance, time_and_size, warnings_list
 from fscil.report.classes import classes
-from fscil.report.curve import curve_figure, forgetting_figure
+from fscil.report.curve import are_many, curve_figure, forgetting_figure
 from fscil.report.figures import inline_svg
 from fscil.report.margins import margins
 from fscil.report.markup import Markup, beside, join, picture, tag
@@ -73,7 +73,8 @@ def stream_in_words(result: Result) -> str:
 
 
 def curves(results: Sequence[Result]) -> Markup:
-    dashed = "Dashed: the numbers the paper gives." if any(map(published_row, results)) else ""
+    with_paper = any(map(published_row, results)) and not are_many(repetitions(results))
+    dashed = "Dashed: the numbers the paper gives." if with_paper else ""
     forgotten = "For the classes of each session: best accuracy so far minus accuracy now; the mean over sessions."
     return join(
         [
