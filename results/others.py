@@ -90,5 +90,5 @@ def epoch_by_epoch(theirs: Sequence[float]) -> str:
     gains, gaps = ([a - b for a, b in zip(best, others, strict=True)] for others in (epochs[-1], theirs))
     return f"""Most of that is the choice of the epoch: one of our runs (seed 81, for {len(epochs)} epochs like theirs,
         with trained rows in the first epoch, as that code has them) is best after epoch {epochs.index(best) + 1} by
-        test accuracy in session 1, which is what that code looks at. There it is {min(gains):.2f} to {max(gains):.2f} above
-        its last epoch, and differs from the authors' code by {min(gaps):+.2f} to {max(gaps):+.2f}."""
+        test accuracy in session 1, which is what that code looks at. There it is {min(gains):.2f} to {max(gains):.2f}
+        above its last epoch, and differs from the authors' code by {min(gaps):+.2f} to {max(gaps):+.2f}."""

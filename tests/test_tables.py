@@ -13,7 +13,7 @@ from rich.console import Console
 from fscil import paper
 from fscil.labels import by_benchmark, repetitions
 from fscil.results import Result, markdown_table, session_table
-from fscil.table_lines import SUMMARY, number, table_lines
+from fscil.table_lines import SUMMARY, costs, number, table_lines
 
 MakeResult = Callable[..., Result]
 CIFAR = (60, *[5] * 8)
@@ -79,6 +79,33 @@ def test_costs_of_several_methods_are_compared(make_result: MakeResult) -> None:
         assert ["limit", "74", "270,000", "12,000", "0"] in rows
         assert ["icarl", "5.0", "270,000", "12,000", "400"] in rows
     assert "cost" not in printed(limit)
+
+
+@pytest.mark.parametrize(
+    ("stages", "seconds"),
+    [
+        # what a run with an encoder from the cache writes: the total has everything but that encoder's training
+        ({"read": 3.0, "pretrain": "188.0", "icarl-60": 1.5, "icarl-65": 1.0, "sessions": 13.0, "total": 17.0}, "205"),
+        ({"read": 3.0, "pretrain": 188.0, "meta-train": 40.0, "sessions": 1.0, "total": 233.0}, "233"),
+        # one that was resumed has no total
+        ({"read": 3.0, "pretrain": 188.0, "icarl-60": 1.5, "sessions": 13.0}, "204"),
+    ],
+)
+def test_no_second_is_counted_twice(stages: dict[str, float | str], seconds: str, make_result: MakeResult) -> None:
+    """Strings stand for stages that came from the cache."""
+    times = {name: {"seconds": float(value), "cached": isinstance(value, str)} for name, value in stages.items()}
+    ((_, (found, *_)),) = costs([make_result(seconds=times)])
+    assert found == seconds
+
+
+def test_improvement_is_relative_to_limit_as_it_is(make_result: MakeResult) -> None:
+    limits = [
+        make_result(accuracy=[80.0, 60.0, last], pd=80.0 - last, changed=changed, config_hash=f"{last}-1")
+        for last, changed in ((49.0, ["check=false"]), (60.0, []))
+    ]
+    cec = make_result(method="cec", preset="cec", accuracy=[80.0, 60.0, 55.0])
+    lines = [line for line in table_lines([*limits, cec]) if line.kind == "ours"]
+    assert [line.values[-1] for line in lines] == [11.0, 0.0, 5.0]
 
 
 def test_seeds_become_mean_and_standard_deviation(make_result: MakeResult) -> None:

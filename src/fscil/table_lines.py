@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -46,12 +47,12 @@ def column_names(results: Sequence[Result]) -> list[str]:
 
 
 def pd_of_limit(results: Sequence[Result]) -> float | None:
-    """The mean PD of `limit`, if there are other methods beside it."""
+    """The mean PD of `limit`, with as few settings changed as possible, if there are other methods beside it."""
     groups = repetitions(results)
-    found = next((group for group in groups if group[0].preset == LIMIT), None)
-    if found is None or {group[0].method for group in groups} == {LIMIT}:
+    found = [group for group in groups if group[0].preset == LIMIT]
+    if not found or {group[0].method for group in groups} == {LIMIT}:
         return None
-    return statistics.fmean(result.pd for result in found)
+    return statistics.fmean(result.pd for result in min(found, key=lambda group: len(group[0].changed)))
 
 
 def has_area(results: Sequence[Result]) -> bool:
@@ -142,17 +143,26 @@ COSTS = ("seconds", "parameters", "training only", "exemplars")
 def costs(results: Sequence[Result]) -> list[tuple[str, list[str]]]:
     """For every method its label and, as text: the mean seconds of a run, parameters, and images that it kept.
 
-    Seconds of stages that came from the cache are those that they once took.
+    Stages that came from the cache count with the seconds that they once took.
     """
     groups = repetitions(results)
     found = []
     for group, label in zip(groups, labels(groups).each, strict=True):
-        seconds = statistics.fmean(sum(stage["seconds"] for stage in result.seconds.values()) for result in group)
+        seconds = statistics.fmean(seconds_of(result) for result in group)
         kept, training_only = (group[0].parameters[key] for key in ("inference", "training_only"))
         exemplars = round(statistics.fmean(result.exemplars for result in group))
         cells = [f"{seconds:,.1f}" if seconds < 10 else f"{seconds:,.0f}"]
         found.append((label.text, [*cells, *(f"{count:,}" for count in (kept, training_only, exemplars))]))
     return found
+
+
+def seconds_of(result: Result) -> float:
+    """Of the whole run; a resumed one has no total, but its stages. A stage named after its session is part of them."""
+    stages = {name: stage for name, stage in result.seconds.items() if not re.fullmatch(r".*-\d+", name)}
+    total = stages.pop("total", None)
+    if total is not None:
+        stages = {name: stage for name, stage in stages.items() if stage["cached"]}
+    return sum(stage["seconds"] for stage in stages.values()) + (total["seconds"] if total else 0.0)
 
 
 def of_columns(rows: Sequence[Sequence[Value]], names: Sequence[str]) -> tuple[list[Value], list[Value]]:

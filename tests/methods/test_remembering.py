@@ -30,14 +30,14 @@ BUILT_IN = list(methods.names())
 
 
 @dataclass(frozen=True)
-class JointSettings(PretrainSettings):
+class RetrainedSettings(PretrainSettings):
     memory: str = setting("all", "exemplars")
 
 
-class Joint(Method):
-    """All data seen so far, retrained in every session: the base training, several times in a run."""
+class Retrained(Method):
+    """All data seen so far, trained on again in every session: the base training, several times in a run."""
 
-    Settings: ClassVar[type] = JointSettings
+    Settings: ClassVar[type] = RetrainedSettings
     fixed_encoder: ClassVar[bool] = False
 
     def learn_base(self, session: Session) -> None:
@@ -56,7 +56,7 @@ def more_methods(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "replay", module)
     exec(compile(example.files()["replay.py"], "replay.py", "exec"), module.__dict__)
     monkeypatch.setitem(methods.METHODS, "replay", module.Replay)
-    monkeypatch.setitem(methods.METHODS, "joint", Joint)
+    monkeypatch.setitem(methods.METHODS, "retrained", Retrained)
     monkeypatch.setenv("FSCIL_CACHE", "off")
 
 
@@ -64,7 +64,7 @@ def nothing(session: int, predictions: Tensor) -> None:
     pass
 
 
-every_method = pytest.mark.parametrize("name", [*BUILT_IN, "replay", "joint"])
+every_method = pytest.mark.parametrize("name", [*BUILT_IN, "replay", "retrained"])
 
 
 @every_method
@@ -86,7 +86,7 @@ def test_a_new_object_goes_on_from_the_state_and_no_session_is_there_any_more(
     assert method.state().keys() == expected.state().keys()
 
 
-@pytest.mark.parametrize(("name", "exemplars"), [("replay", 5 * 4 + 2 * 2 + 3), ("joint", 4 * 8 + 2 * 2 + 3)])
+@pytest.mark.parametrize(("name", "exemplars"), [("replay", 5 * 4 + 2 * 2 + 3), ("retrained", 4 * 8 + 2 * 2 + 3)])
 def test_trials_start_with_the_memory_of_the_base_session(
     make_method: MakeMethod, tiny_benchmark: Callable[..., Benchmark], name: str, exemplars: int
 ) -> None:

@@ -13,24 +13,23 @@ from fscil.methods.teen import calibrated
 MakeMethod = Callable[..., Method]
 
 
-def one_by_one(new: Tensor, base: Tensor, alpha: float, tau: float) -> Tensor:
-    """alpha p + (1 - alpha) sum_b w_b p_b in float64, class by class"""
+def one_by_one(new: Tensor, base: Tensor, alpha: float, tau: float, unit_pull: bool = True) -> Tensor:
+    """alpha p + (1 - alpha) sum_b w_b p_b in float64, class by class; the sum may be brought to length 1"""
     rows = []
     for p in new.double():
         p = p / p.norm()
         units = [b / b.norm() for b in base.double()]
         scores = [math.exp(tau * float(p @ b)) for b in units]
         pull = sum(score / sum(scores) * b for score, b in zip(scores, units, strict=True))
-        rows.append(alpha * p + (1 - alpha) * pull)
+        rows.append(alpha * p + (1 - alpha) * (pull / pull.norm() if unit_pull else pull))
     return torch.stack(rows)
 
 
 def test_prototypes_move_towards_similar_base_classes() -> None:
     generator = torch.Generator().manual_seed(2)
     new, base = torch.randn(3, 8, generator=generator), 5 * torch.randn(6, 8, generator=generator)
-    for alpha, tau in [(0.5, 16.0), (0.9, 2.0), (0.0, 0.0)]:
-        expected = one_by_one(new, base, alpha, tau).float()
-        assert torch.allclose(calibrated(new, base, alpha, tau), expected, atol=1e-5)
+    for options in [(0.5, 16.0, True), (0.9, 2.0, False), (0.5, 16.0, False), (0.0, 0.0, True)]:
+        assert torch.allclose(calibrated(new, base, *options), one_by_one(new, base, *options).float(), atol=1e-5)
 
 
 def test_sessions_are_calibrated_by_base_classes_alone(

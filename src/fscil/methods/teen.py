@@ -25,6 +25,11 @@ class TeenSettings(DecoupledCosineSettings):
     tau: float = setting(
         16.0, "the higher, the more the nearest base class counts", origin="the authors' code", least=0, most=1e6
     )
+    unit_pull: bool = setting(
+        True,
+        "the mean of base classes is as long as a prototype before it pulls; in the paper's formula it is shorter",
+        origin="the authors' code",
+    )
 
 
 class Teen(DecoupledCosine):
@@ -35,11 +40,14 @@ class Teen(DecoupledCosine):
 
     def prototypes(self, means: Tensor) -> Tensor:
         """The rows of new classes, from their means [n, d]."""
-        return calibrated(means, self.model.rows[self.model.base], self.settings.alpha, self.settings.tau)
+        settings = self.settings
+        return calibrated(means, self.model.rows[self.model.base], settings.alpha, settings.tau, settings.unit_pull)
 
 
-def calibrated(new: Tensor, base: Tensor, alpha: float, tau: float) -> Tensor:
+def calibrated(new: Tensor, base: Tensor, alpha: float, tau: float, unit_pull: bool) -> Tensor:
     """alpha p_n + (1 - alpha) sum_b w_b p_b with w = softmax_b(tau cos(p_n, p_b)), all p of length 1.
+
+    With unit_pull the sum is brought to length 1, too.
 
     Args:
         new: prototypes of new classes [n, d]
@@ -47,4 +55,5 @@ def calibrated(new: Tensor, base: Tensor, alpha: float, tau: float) -> Tensor:
     """
     new, base = F.normalize(new, dim=1), F.normalize(base, dim=1)
     w = (tau * new @ base.T).softmax(1)
-    return alpha * new + (1 - alpha) * w @ base
+    pull = F.normalize(w @ base, dim=1) if unit_pull else w @ base
+    return alpha * new + (1 - alpha) * pull
