@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, NoReturn, cast
 
 import numpy as np
 import torch
@@ -27,6 +28,31 @@ class Session:
 
     def to(self, device: torch.device | str) -> Session:
         return replace(self, images=self.images.to(device), labels=self.labels.to(device))
+
+    def announced(self) -> Session:
+        """What may be known of a session before it arrives: its classes, and how many images of which size."""
+        return replace(self, images=cast(Images, NotYetSeen(self.images.shape)))
+
+
+@dataclass(frozen=True)
+class NotYetSeen:
+    """In place of the images of a session that is only announced."""
+
+    shape: torch.Size
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, index: Any) -> NoReturn:
+        self._refuse()
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("__"):  # Python itself asks for these, for instance when it copies
+            raise AttributeError(name)
+        self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        raise UserError("the images of a session can be seen when it is learned, not before; take them from there")
 
 
 @dataclass(frozen=True)

@@ -183,7 +183,7 @@ def execute(config: Config, environment: RunEnvironment, console: Console) -> Re
         distributed.check_agreement(agreed)
     context = methods.Context(engine, benchmark.mean, benchmark.std)
     method = method_class(config.method_settings(), context)
-    method.check_sessions(benchmark.sessions)
+    method.check_sessions([session.announced() for session in benchmark.sessions])
     method.memory.check_budget(len(benchmark.class_names), benchmark.seen(0))
     found = learn_and_test(method, benchmark, run.trials, run.base_margin)
     result = summarise_run(config, folder, environment.device, benchmark, method, found)

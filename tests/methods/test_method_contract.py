@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fscil import methods
+from fscil import api, methods
 from fscil.benchmark import Benchmark, Session
 from fscil.engine.checkpoint import load_tensors, save_tensors
 from fscil.errors import UserError
@@ -43,6 +43,43 @@ def test_logits_cover_the_classes_seen_so_far(
         assert logits.dtype == torch.float32
         assert logits.isfinite().all()
         assert not logits.requires_grad
+
+
+@every_method
+def test_sessions_to_come_are_announced_without_their_images(
+    make_method: MakeMethod, tiny_benchmark: Callable[..., Benchmark], name: str
+) -> None:
+    """A method may know how many classes will come; images of theirs change nothing before they are taught."""
+    benchmark = tiny_benchmark()
+    logits = []
+    for sessions in ([session.announced() for session in benchmark.sessions], benchmark.sessions):
+        method = make_method(name, benchmark)
+        method.check_sessions(sessions)
+        logits.append(learn(method, benchmark)[-1])
+    assert torch.equal(*logits)
+
+
+class Peeking(methods.get("decoupled-cosine")):  # type: ignore[misc]
+    """Trains on what has not arrived yet."""
+
+    def check_sessions(self, sessions: Sequence[Session]) -> None:
+        self.peeked = self.look(sessions[1].images)
+
+    @staticmethod
+    def look(images: Tensor) -> Tensor:
+        return images[0]
+
+
+@pytest.mark.parametrize(
+    "look", [lambda images: images[0], lambda images: images.float(), lambda images: list(images)], ids=range(3)
+)
+def test_who_asks_for_images_that_have_not_arrived_is_refused(
+    look: Callable[[Tensor], object], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(methods.METHODS, "decoupled-cosine", Peeking)
+    monkeypatch.setattr(Peeking, "look", staticmethod(look))
+    with pytest.raises(UserError, match="images of a session can be seen when it is learned, not before"):
+        api.run("decoupled-cosine", "digits", epochs=1, out=tmp_path / "run", device="cpu")
 
 
 @every_method

@@ -45,7 +45,10 @@ class Method(ABC):
         self.notes: list[str] = []  # what a reader of the result should know about this run
 
     def check_sessions(self, sessions: Sequence[Session]) -> None:  # noqa: B027
-        """Refuse sessions that cannot be learned, before the first one, the base session, is learned."""
+        """Refuse sessions that cannot be learned, before the first one, the base session, is learned.
+
+        They are only announced: their classes, labels and sizes are known, their images are not.
+        """
 
     @abstractmethod
     def learn_base(self, session: Session) -> None:
