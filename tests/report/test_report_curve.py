@@ -46,10 +46,24 @@ def test_the_papers_row_is_dashed_and_drawn_once_per_method(make_result: MakeRes
 
 
 def test_the_best_line_ends_with_its_lead(make_result: MakeResult) -> None:
-    results = [make_result(preset=name, last=last) for name, last in (("a", 40.0), ("b", 52.5), ("c", 50.25))]
-    assert [text.get_text() for text in curve_figure(results).axes[0].texts] == ["+2.25"]
+    results = [
+        make_result(preset=name, accuracy=[75.0, 60.0, last]) for name, last in (("a", 40.0), ("b", 52.5), ("c", 50.25))
+    ]
+    assert leads(results) == ["+2.25"]
     assert not curve_figure(results[:1]).axes[0].texts
     assert not curve_figure([*results, make_result((6, 2), preset="d")]).axes[0].texts  # other sessions
+
+
+def leads(results: list[Result]) -> list[str]:
+    return [text.get_text() for text in curve_figure(results).axes[0].texts]
+
+
+def test_a_method_is_ahead_of_other_methods_not_of_itself_or_of_the_upper_bound(make_result: MakeResult) -> None:
+    lasts = (("limit", "limit", 52.5), ("limit", "limit-paper", 52.0), ("cec", "cec", 50.0), ("joint", "joint", 60.0))
+    results = [make_result(method=m, preset=p, accuracy=[75.0, 60.0, last]) for m, p, last in lasts]
+    assert leads(results) == ["+2.50"]
+    assert leads(results[:2]) == ["+0.50"]
+    assert leads([results[0], results[3]]) == ["+7.50"]
 
 
 def test_many_methods_can_be_told_apart_and_leave_room_for_the_picture(make_result: MakeResult) -> None:

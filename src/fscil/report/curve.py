@@ -19,6 +19,7 @@ from fscil.results import Result
 from fscil.table_lines import published_row
 
 MOST_IN_LEGEND = 6  # methods
+UPPER_BOUND = "joint"
 BESIDE_AXES = 0.8  # inches of a figure's height that its axes do not have
 
 
@@ -74,17 +75,18 @@ def name_ends(figure: Figure, axes: Axes, groups: Sequence[Sequence[Result]], na
     figure.set_size_inches(width + 1.4, height)
     low, high = axes.get_ylim()
     gap = figures.LEGEND_LINE * (high - low) / (height - BESIDE_AXES)
-    ends = np.array([np.mean([r.accuracy[-1] for r in group]) for group in groups])
+    ends = np.array([end_of(group) for group in groups])
+    first, ahead = lead(groups)
     order = np.argsort(-ends, kind="stable")
     steps = gap * np.arange(len(names))
     heights = isotonic_regression(ends[order] + steps, increasing=False) - steps  # at least a gap apart
     heights += max(0.0, low - heights[-1])
     last = len(groups[0][0].accuracy) - 1
-    for rank, (i, at) in enumerate(zip(order, heights, strict=True)):
-        lead = f"  +{ends[i] - ends[order[1]]:.2f}" if rank == 0 else ""
+    for i, at in zip(order, heights, strict=True):
+        said = f"  +{ahead:.2f}" if i == first else ""
         colour = figures.colour(i)
         axes.annotate(
-            figures.drawable(names[i]) + lead,
+            figures.drawable(names[i]) + said,
             (last, ends[i]),
             xytext=(last * 1.06, at),
             va="center",
@@ -98,14 +100,13 @@ def name_ends(figure: Figure, axes: Axes, groups: Sequence[Sequence[Result]], na
 
 
 def mark_lead(axes: Axes, groups: Sequence[Sequence[Result]]) -> None:
-    """At the end of the best line: how far it is ahead of the second best."""
-    ends = [(float(np.mean([r.last for r in group])), len(group[0].accuracy), i) for i, group in enumerate(groups)]
-    if len(ends) < 2 or len({sessions for _, sessions, _ in ends}) > 1:
+    """At the end of the best line: how far it is ahead."""
+    if len(groups) < 2 or len({len(group[0].accuracy) for group in groups}) > 1:
         return
-    (best, sessions, position), (second, *_) = sorted(ends, reverse=True)[:2]
+    position, gap = lead(groups)
     axes.annotate(
-        f"+{best - second:.2f}",
-        (sessions - 1, best),
+        f"+{gap:.2f}",
+        (len(groups[position][0].accuracy) - 1, end_of(groups[position])),
         xytext=(5, 0),
         textcoords="offset points",
         va="center",
@@ -113,6 +114,23 @@ def mark_lead(axes: Axes, groups: Sequence[Sequence[Result]]) -> None:
         fontsize=8,
         annotation_clip=False,
     )
+
+
+def lead(groups: Sequence[Sequence[Result]]) -> tuple[int, float]:
+    """Which line ends highest, and how far ahead of the best other method, or else of the best other line.
+
+    The upper bound is not a rival, unless there is nothing else.
+    """
+    rivals = [i for i, group in enumerate(groups) if group[0].method != UPPER_BOUND]
+    rivals = rivals if len(rivals) > 1 else list(range(len(groups)))
+    best = max(rivals, key=lambda i: end_of(groups[i]))
+    others = [i for i in rivals if groups[i][0].method != groups[best][0].method]
+    others = others or [i for i in rivals if i != best]
+    return best, end_of(groups[best]) - max(end_of(groups[i]) for i in others)
+
+
+def end_of(group: Sequence[Result]) -> float:
+    return float(np.mean([result.accuracy[-1] for result in group]))
 
 
 def forgetting_figure(results: Sequence[Result]) -> Figure:
