@@ -188,6 +188,27 @@ def test_memory_and_parameters_are_declared(
     assert method.training_only_parameters() >= 0
 
 
+@pytest.mark.parametrize(
+    ("name", "settings", "held"),
+    [
+        ("decoupled-cosine", {}, []),
+        ("eeil", {}, []),
+        ("icarl", {"classifier": "nme", "memory": "3/class"}, ["rows"]),  # the trained rows, beside nearest means
+        ("topic", {}, ["m", "variances"]),
+    ],
+)
+def test_what_only_later_sessions_need_is_counted(
+    make_method: MakeMethod, tiny_benchmark: Callable[..., Benchmark], name: str, settings: dict, held: list[str]
+) -> None:
+    benchmark = tiny_benchmark()
+    method = make_method(name, benchmark, **settings)
+    learn(method, benchmark)
+    state = method.state()
+    least = sum(state[f"tensors.{each}"].numel() for each in held)
+    assert least <= method.training_only_parameters() <= 2 * least
+    assert bool(least) == bool(held)
+
+
 def test_fixed_encoders_are_fixed(make_method: MakeMethod, tiny_benchmark: Callable[..., Benchmark]) -> None:
     """run_sessions embeds test images only once if the method allows it."""
     benchmark = tiny_benchmark()

@@ -71,8 +71,8 @@ class Method(ABC):
         return self.classify(self.embed(images))
 
     def training_only_parameters(self) -> int:
-        """Parameters that training needs and inference does not."""
-        return 0
+        """Numbers that later sessions learn with and answers do not need, such as TOPIC's nodes (images: exemplars)."""
+        return sum(tensor.numel() for tensor in self.tensors.values() if tensor.is_floating_point())
 
     # -- what a checkpoint holds ---------------------------------------------------------------------------------
     def state(self) -> dict[str, Tensor]:
