@@ -31,7 +31,7 @@ ROWS = {  # folder and file behind every row of these tables; some are in other 
     "limit deep-sets": ("choices", "limit-deep-sets"),
     "limit bi-lstm": ("choices", "limit-bi-lstm"),
 }
-WHAT = {"last": "the last session", "harmonic_mean": "harmonic mean", "area": "area"}
+WHAT = {"last": "the last session", "harmonic_mean": "harmonic mean"}
 
 
 def load(choice: Choice) -> Runs:
@@ -70,7 +70,7 @@ def augmentation() -> str:
 
 
 def ends(limit: Results, cec: Results) -> str:
-    gaps = {key: mean(limit, key) - mean(cec, key) for key in ("last", "harmonic_mean")}
+    gaps = {key: mean(limit, key) - mean(cec, key) for key in WHAT}
     return ", with " + " and ".join(f"{gap:+.2f} in {WHAT[key]}" for key, gap in gaps.items())
 
 

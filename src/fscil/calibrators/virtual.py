@@ -45,5 +45,6 @@ class Virtual(Calibrator):
         from_virtual = self.cosines(self.prototypes, rows).softmax(1)
         indirect = (to_virtual @ from_virtual).clamp(min=torch.finfo(rows.dtype).tiny).log()
         if self.eta == 1:
-            return indirect
-        return torch.logaddexp(math.log(1 - self.eta) + direct, math.log(self.eta) + indirect)
+            return indirect.log_softmax(1)
+        both = torch.logaddexp(math.log(1 - self.eta) + direct, math.log(self.eta) + indirect)
+        return both.log_softmax(1)  # they sum to 1 but for rounding; an only class has exactly 0
