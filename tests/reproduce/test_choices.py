@@ -52,4 +52,4 @@ def test_differences_are_paired_and_the_papers_numbers_stand_beside_ours(
 
 
 def test_all_tables_are_listed() -> None:
-    assert list(reproduce.names()) == ["ablation", "task-sampling", "augmentation", "set-functions"]
+    assert list(reproduce.names()) == ["ablation", "task-sampling", "augmentation", "set-functions", "released-code"]

@@ -30,12 +30,19 @@ def maps(tmp_path_factory: pytest.TempPathFactory) -> tuple[Tensor, Tensor]:
     return tuple(each.unflatten(1, (SIDE, SIDE, DIM)).movedim(-1, 1) for each in flat)  # type: ignore[return-value]
 
 
-@pytest.mark.parametrize(("side", "queries"), [(4, 2000), (8, 60)])  # larger maps take 16 times as long
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+
+@pytest.mark.parametrize(
+    ("side", "queries", "device"),
+    # larger maps take 16 times as long
+    [(4, 2000, "cpu"), (8, 60, "cpu"), pytest.param(8, 2000, "cuda", marks=needs_cuda)],
+)
 def test_distances_are_within_a_percent_and_predictions_agree(
-    maps: tuple[Tensor, Tensor], side: int, queries: int
+    maps: tuple[Tensor, Tensor], side: int, queries: int, device: str
 ) -> None:
     smaller = (F.avg_pool2d(each, SIDE // side) for each in (maps[0], maps[1][:: len(maps[1]) // queries]))
-    rows, asked = (each.flatten(2).mT.flatten(1) for each in smaller)
+    rows, asked = (each.flatten(2).mT.flatten(1).to(device) for each in smaller)
     assert len(asked) >= queries
     exact, near = (1 - EMD(DIM, cells=side**2, solver=solver).predict(rows, asked) for solver in ("exact", "sinkhorn"))
     assert float(((near - exact) / exact).abs().max()) < 0.01

@@ -1,4 +1,4 @@
-"""The paper's tables and figures, one file each."""
+"""The paper's tables and figures, and one about its released code; one file each."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rich.console import Console
 
 from fscil import runs
 from fscil.naming import choose
-from fscil.reproduce import ablation, choices
+from fscil.reproduce import ablation, choices, released
 
 
 class Table(Protocol):
@@ -31,6 +31,7 @@ TABLES: dict[str, Table] = {
     "task-sampling": choices.TASK_SAMPLING,
     "augmentation": choices.AUGMENTATION,
     "set-functions": choices.SET_FUNCTIONS,
+    "released-code": released,
 }
 
 
