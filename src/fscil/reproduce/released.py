@@ -1,4 +1,4 @@
-"""What the released code's departures from the paper are worth: `limit-released`, with one of them undone in each row."""
+"""What the released code's departures from the paper are worth: `limit-released`, one of them undone in each row."""
 
 from __future__ import annotations
 
