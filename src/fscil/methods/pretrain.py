@@ -75,7 +75,7 @@ class PretrainSettings:
         0.1, "highest learning rate, from which it decays to 0", origin="the paper's", least=0, most=HIGHEST_RATE
     )
     head_lr: float = setting(
-        0.0, "the same for the classifier's rows in pre-training; 0: lr", least=0, most=HIGHEST_RATE
+        0.0, "the same for the classifier's rows (and calibrator) in pre-training; 0: lr", least=0, most=HIGHEST_RATE
     )
     momentum: float = setting(0.9, "of SGD", origin="the paper's", least=0, most=1)
     nesterov: bool = setting(True, "Nesterov's momentum", origin="the released code's; the paper does not say")
@@ -141,8 +141,8 @@ COSINE = cosine_objective()  # with the settings' label smoothing where it is pr
 def parameter_groups(model: Model, settings: PretrainSettings) -> list[ParameterGroup]:
     if not settings.head_lr:
         return [ParameterGroup(list(model.parameters()), settings.lr)]
-    others = [parameter for parameter in model.parameters() if parameter is not model.rows]
-    return [ParameterGroup(others, settings.lr), ParameterGroup([model.rows], settings.head_lr)]
+    head = [model.rows, *model.calibrator.parameters()]  # FACT's virtual prototypes, for instance
+    return [ParameterGroup(list(model.encoder.parameters()), settings.lr), ParameterGroup(head, settings.head_lr)]
 
 
 def pretrain(
