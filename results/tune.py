@@ -107,13 +107,14 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="settings of all rows")
     parser.add_argument("--device", help="cpu or cuda; default: cuda where there is one")
+    parser.add_argument("--jobs", type=int, default=1, help="runs at once, each in a process of its own")
     parser.add_argument("--root", type=Path, help="folder of datasets; default: FSCIL_DATA")
     args = parser.parse_args(words)
     try:
         text = args.rows.read_text(encoding="utf-8")
     except OSError as error:
         parser.error(f"cannot read {args.rows}: {error.strerror}")
-    environment = runs.RunEnvironment(runs.choose_device(args.device), args.out, args.root)
+    environment = runs.RunEnvironment(runs.choose_device(args.device), args.out, args.root, at_once=args.jobs)
     rows = read_rows(text, args.preset, args.set)
     out = Console(highlight=False, markup=False)
     path = tune(args.benchmark, rows, args.seeds, environment, out, Console(stderr=True, highlight=False))

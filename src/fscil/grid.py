@@ -16,7 +16,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Column, Table
 
-from fscil import distributed, runs
+from fscil import distributed, runs, side_by_side
 from fscil.config import Config, read_config, resolve
 from fscil.errors import UserError
 from fscil.results import Measure, Result, measured_by, paired_difference
@@ -93,6 +93,9 @@ def run_grid(jobs: Sequence[Job], environment: runs.RunEnvironment, console: Con
     states = distributed.broadcast(lambda: [state_of(*pair) for pair in zip(jobs, folders, strict=True)])
     say(console, *overview(jobs, states))
     groups: dict[str, list[Result]] = {job.row: [] for job in jobs}
+    if environment.at_once > 1:
+        run_side_by_side(jobs, folders, states, environment, console)
+        states = ["finished"] * len(jobs)
     seconds: dict[str, list[float]] = defaultdict(list)  # by row: how long the runs started here took
     for i, (job, folder, state) in enumerate(zip(jobs, folders, states, strict=True)):
         if state != "finished":
@@ -103,6 +106,36 @@ def run_grid(jobs: Sequence[Job], environment: runs.RunEnvironment, console: Con
         if state == "to run":
             seconds[job.row].append(time.perf_counter() - started)
     return groups
+
+
+def run_side_by_side(
+    jobs: Sequence[Job],
+    folders: Sequence[Path],
+    states: Sequence[State],
+    environment: runs.RunEnvironment,
+    console: Console,
+) -> None:
+    """Finish what is not finished, several runs at once. Lines say which run began, which ended and what is left."""
+    left: dict[str, Job] = {}
+    children = []
+    for job, folder, state in zip(jobs, folders, states, strict=True):
+        if state != "finished":
+            left[job.folder] = job
+            own = replace(environment, folder=folder, at_once=1)
+            children.append(side_by_side.Child(job.config, own, resumes=state == "to resume"))
+    seconds: dict[str, list[float]] = defaultdict(list)
+
+    def began(child: side_by_side.Child) -> None:
+        say(console, f"began: {describe(left[child.environment.folder.name])}")
+
+    def ended(child: side_by_side.Child) -> None:
+        job = left.pop(child.environment.folder.name)
+        # of runs side by side, so many are computed in the time of one
+        seconds[job.row].append(child.seconds / environment.at_once)
+        rest = time_left([other.row for other in left.values()], seconds) if left else ""
+        say(console, f"ended: {describe(job)}, after {child.seconds:.0f} s; {len(left)} of {len(jobs)} left{rest}")
+
+    side_by_side.compute_all(children, environment.at_once, began, ended)
 
 
 def say(console: Console, *lines: str) -> None:

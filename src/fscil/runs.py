@@ -43,6 +43,7 @@ class RunEnvironment:
     folder: Path
     root: Path | None = None  # of the datasets
     checkpoint_seconds: float = 20.0
+    at_once: int = 1  # runs of a grid, each in a process of its own
 
 
 def new_folder(config: Config) -> Path:

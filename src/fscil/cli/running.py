@@ -42,6 +42,7 @@ FirstSeed = Annotated[int, typer.Option(min=0, max=LARGEST_SEED - MOST_SEEDS, he
 OutFolder = Annotated[
     Path, typer.Option("--out", callback=checked_path, help="Folder of the runs; finished ones are not repeated.")
 ]
+Jobs = Annotated[int, typer.Option(min=1, max=256, help="How many runs at once, each in a process of its own.")]
 # a smallest value would let nan pass
 Every = Annotated[float, typer.Option("--checkpoint-every", callback=at_least_0, help="Seconds between checkpoints.")]
 
@@ -126,6 +127,7 @@ def compare(
     ),
     seeds: Seeds = 5,
     first_seed: FirstSeed = 1,
+    jobs: Jobs = 1,
     out_folder: OutFolder = Path("runs/compare"),
     device: Device = None,
     root: Root = None,
@@ -141,13 +143,13 @@ def compare(
     \b
     fscil compare glyphs --methods limit,decoupled-cosine --seeds 5
     fscil compare cifar100 --methods limit,limit-paper --seeds 3 --first-seed 6 --out runs/cifar
-    fscil compare cifar100 --methods all,-joint --seeds 1 --out runs/all
+    fscil compare cifar100 --methods all,-joint --seeds 1 --jobs 4 --out runs/all
     """  # fmt: skip
     from fscil import runs
     from fscil.comparison import compare as compare_methods
     from fscil.tables import session_table
 
-    environment = runs.RunEnvironment(runs.choose_device(device), out_folder, root, checkpoint_every)
+    environment = runs.RunEnvironment(runs.choose_device(device), out_folder, root, checkpoint_every, jobs)
     with going_on_by("the same command"):
         chosen = range(first_seed, first_seed + seeds)
         comparison = compare_methods(benchmark, methods.split(","), chosen, overrides or [], environment, err)
@@ -167,6 +169,7 @@ def reproduce(
     overrides: Overrides = None,
     seeds: Seeds = 3,
     first_seed: FirstSeed = 1,
+    jobs: Jobs = 1,
     out_folder: OutFolder = Path("runs/reproduce"),
     device: Device = None,
     root: Root = None,
@@ -185,6 +188,6 @@ def reproduce(
         for known, title in names().items():
             out.print(f"{known:13} {title}", soft_wrap=True)
         return
-    environment = runs.RunEnvironment(runs.choose_device(device), out_folder, root)
+    environment = runs.RunEnvironment(runs.choose_device(device), out_folder, root, at_once=jobs)
     with going_on_by("the same command"):
         reproduce_one(name, range(first_seed, first_seed + seeds), overrides or [], environment, out, err)

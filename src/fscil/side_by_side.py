@@ -1,0 +1,114 @@
+"""Runs side by side, each in a process of its own: what one run leaves idle of a GPU, another one uses."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+from dataclasses import dataclass, field
+from threading import Event
+
+from fscil import distributed, methods
+from fscil.config import Config
+from fscil.errors import UserError
+from fscil.methods.pretrain import PretrainSettings
+from fscil.runs import RunEnvironment
+
+PRETRAINING = [field.name for field in dataclasses.fields(PretrainSettings)]
+
+
+@dataclass
+class Child:
+    """A run, and the process that computes it."""
+
+    config: Config
+    environment: RunEnvironment  # its own folder
+    resumes: bool
+    seconds: float = 0.0
+    process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
+
+    @property
+    def command(self) -> list[str]:
+        config, environment = self.config, self.environment
+        what = [config.preset, config.benchmark, *config.changed, "--seed", str(config.seed)]
+        where = ["--resume" if self.resumes else "--out", str(environment.folder)]
+        how = ["--device", environment.device.type, "--checkpoint-every", str(environment.checkpoint_seconds)]
+        root = ["--root", str(environment.root)] if environment.root else []
+        return [sys.executable, "-m", "fscil", "run", *([] if self.resumes else what), *where, *how, *root]
+
+    def compute(self, threads: int, stop: Event) -> None:
+        """Wait until it has finished. Of what it says, the last line is shown if it fails."""
+        started = time.perf_counter()
+        with tempfile.TemporaryFile() as said:
+            surroundings = {"OMP_NUM_THREADS": str(threads), **os.environ}
+            self.process = subprocess.Popen(self.command, stdout=said, stderr=said, env=surroundings)
+            if stop.is_set():  # since just now, when there was nothing to interrupt yet
+                self.interrupt()
+            if code := self.process.wait():
+                said.seek(0)
+                lines = said.read().decode(errors="replace").strip().splitlines()
+                why = lines[-1].removeprefix("error: ") if lines else f"exit code {code}"
+                raise UserError(f"{self.config.preset} on {self.config.benchmark}, seed {self.config.seed}: {why}")
+        self.seconds = time.perf_counter() - started
+
+    def interrupt(self) -> None:
+        if self.process is not None:
+            with suppress(ProcessLookupError):
+                self.process.send_signal(signal.SIGINT)
+
+
+def compute_all(
+    children: Sequence[Child], at_once: int, began: Callable[[Child], None], ended: Callable[[Child], None]
+) -> None:
+    """Compute all runs, so many at once. Of those that need the same encoder, one goes first and trains it for all.
+
+    If one fails, or at Ctrl-C, the others are interrupted; all of them can be resumed.
+    """
+    if distributed.world_size() > 1:
+        raise UserError("several runs at once and torchrun do not go together; leave out --jobs")
+    threads = max(1, (os.cpu_count() or 1) // at_once)
+    families: dict[str, list[Child]] = {}
+    for child in children:
+        families.setdefault(encoder_of(child.config), []).append(child)
+    running: dict[Future[None], Child] = {}
+    stop = Event()
+
+    def compute(child: Child) -> None:
+        if not stop.is_set():
+            began(child)
+            child.compute(threads, stop)
+
+    with ThreadPoolExecutor(at_once) as pool:
+        try:
+            for eldest, *_ in families.values():
+                running[pool.submit(compute, eldest)] = eldest
+            while running:
+                done, _ = wait(running, return_when=FIRST_COMPLETED)
+                for future in done:
+                    child = running.pop(future)
+                    future.result()
+                    ended(child)
+                    for younger in families.pop(encoder_of(child.config), [])[1:]:
+                        running[pool.submit(compute, younger)] = younger
+        except BaseException:
+            stop.set()
+            for child in running.values():
+                child.interrupt()
+            raise
+
+
+def encoder_of(config: Config) -> str:
+    """The same for runs that pre-train in the same way; a run with a training of its own is alone."""
+    shared = [name for name in PRETRAINING if name in config.settings]
+    if not shared or methods.get(config.method).own_training:
+        return config.hash
+    settings = {name: config.settings[name] for name in shared if name != "recipe"}
+    return json.dumps([config.benchmark, config.options, config.run["validation"], config.seed, settings], default=str)

@@ -1,0 +1,85 @@
+"""Several runs of a comparison at once, each in a process of its own."""
+
+from __future__ import annotations
+
+from io import StringIO
+from pathlib import Path
+
+import pytest
+import torch
+from rich.console import Console
+
+from cli_call import Fscil
+from fscil import grid, runs
+from fscil.config import resolve
+from fscil.errors import UserError
+from fscil.side_by_side import Child, compute_all, encoder_of
+
+ROWS = [grid.Row("teen", "teen", ("steps=1",)), grid.Row("means", "decoupled-cosine", ("steps=1",))]
+
+
+def test_runs_at_once_give_the_numbers_of_runs_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And of those with the same encoder only one trains it."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    jobs = grid.build_jobs("digits", ROWS, [1], prefix="t")
+    found = {}
+    for at_once in (1, 2):
+        monkeypatch.setenv("FSCIL_CACHE", str(tmp_path / f"cache{at_once}"))
+        said = Console(file=StringIO(), width=200)
+        environment = runs.RunEnvironment(torch.device("cpu"), tmp_path / f"out{at_once}", at_once=at_once)
+        found[at_once] = grid.run_grid(jobs, environment, said)
+    lines = said.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert [line.partition(",")[0] for line in lines] == [
+        "2 runs: 2 to run",
+        "began: teen on digits",
+        "ended: teen on digits",
+        "began: means on digits",
+        "ended: means on digits",
+    ]
+    assert "; 1 of 2 left (about " in lines[2]
+    for row, (one,) in found[1].items():
+        (other,) = found[2][row]
+        assert other.accuracy == one.accuracy
+        assert other.seconds["pretrain"]["cached"] == one.seconds["pretrain"]["cached"] == (row == "means")
+
+
+def test_what_goes_wrong_in_a_process_is_one_line(fscil: Fscil, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    outcome = fscil(
+        "compare", "cifar100", "--methods", "teen,finetune", "--seeds", "1", "--jobs", "2", "--root", tmp_path / "empty"
+    )
+    assert outcome.code == 2
+    last = outcome.err.strip().splitlines()[-1]
+    assert last.startswith("error: ")
+    assert "on cifar100, seed 1: cifar100" in last
+    assert "Traceback" not in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "same"),
+    [
+        (("limit", "recipe=paper"), ("teen", "recipe=paper"), True),
+        (("limit",), ("decoupled-cosine", "recipe=paper"), True),
+        (("limit",), ("decoupled-cosine",), False),  # another recipe
+        (("limit",), ("limit", "augmentation=basic"), False),
+        (("limit",), ("limit", "validation=classes"), False),
+        (("limit",), ("limit", "trial=2"), True),
+        (("limit",), ("limit", "fake_way=5"), True),
+        (("fact", "recipe=paper"), ("limit",), False),  # a training of its own
+    ],
+)
+def test_runs_that_share_an_encoder_are_known(a: tuple[str, ...], b: tuple[str, ...], same: bool) -> None:
+    configs = [resolve(preset, "cifar100", settings) for preset, *settings in (a, b)]
+    if "trial=2" not in b:  # other shots, and the same base session: the cache finds it all the same
+        assert (encoder_of(configs[0]) == encoder_of(configs[1])) == same
+    assert encoder_of(configs[0]) != encoder_of(resolve(a[0], "cifar100", a[1:], seed=2))
+
+
+def test_a_failure_stops_the_others(tmp_path: Path) -> None:
+    """What has not begun does not begin."""
+    environment = runs.RunEnvironment(torch.device("cpu"), tmp_path / "out", tmp_path)
+    children = [Child(resolve("teen", "cifar100", seed=seed), environment, resumes=False) for seed in range(8)]
+    began: list[Child] = []
+    with pytest.raises(UserError, match="teen on cifar100, seed "):
+        compute_all(children, 1, began.append, lambda child: None)
+    assert len(began) < 8
