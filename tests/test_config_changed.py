@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import dataclasses
 import shlex
 from itertools import product
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -81,6 +83,20 @@ def test_a_run_folder_remembers_what_was_changed(tmp_path: Path) -> None:
     assert found.command == config.command == "fscil run limit folder size=32 recipe=paper epochs=5 --seed 3"
     assert found.sources == config.sources
     assert to_toml(found, explain=True) == to_toml(config, explain=True)
+
+
+@pytest.mark.parametrize(
+    ("typed", "note"),
+    [([], "for speed, LIMIT on digits meta-trains for 300 steps"), (["meta_steps=5000"], "")],
+)
+def test_a_run_folder_keeps_its_note(tmp_path: Path, typed: list[str], note: str) -> None:
+    config = resolve("limit", "digits", typed)
+    assert config.note == note
+    # and one of an earlier version, which noted it whatever was typed, keeps that and its hash
+    for written in (config, dataclasses.replace(config, note="for speed, LIMIT on digits meta-trains for 300 steps")):
+        (tmp_path / "config.toml").write_text(to_toml(written))
+        found = read_config(tmp_path / "config.toml")
+        assert (found.note, found.hash) == (written.note, written.hash)
 
 
 def test_where_values_are_from_is_no_part_of_a_configuration() -> None:

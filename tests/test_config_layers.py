@@ -79,6 +79,19 @@ def test_presets_name_their_method_and_carry_a_note(preset: Preset) -> None:
     assert resolve("mine", "glyphs").note == "simplified for glyphs"
 
 
+def test_a_note_on_settings_is_dropped_where_they_have_other_values(preset: Preset) -> None:
+    preset(
+        'method = "limit"\n[on.glyphs]\nmeta_steps = 300\ncheck = false\n[notes.glyphs]\n'
+        'settings = ["meta_steps", "epochs"]\nnote = "few steps and epochs"'
+    )
+
+    def note(*typed: str) -> str:
+        return resolve("mine", "glyphs", typed).note
+
+    assert note() == note("meta_steps=300") == note("check=true", "lr=0.2", "trial=2") == "few steps and epochs"
+    assert note("meta_steps=5000") == note("epochs=9") == note("steps=90") == note("recipe=paper") == ""
+
+
 # -- recipes -----------------------------------------------------------------------------------------------------------
 def test_the_recipe_is_the_typed_one_or_the_presets_or_the_datasets(preset: Preset) -> None:
     preset('method = "limit"\n[settings]\nrecipe = "paper"\nlr = 0.3')
@@ -173,6 +186,8 @@ def test_every_recipe_says_what_it_is_for(name: str) -> None:
         ("[on.folder]\nsise = 32", "presets/mine.toml, [on.folder]: unknown setting 'sise': did you mean 'size'"),
         ("[on.digits]\nsize = 32", "presets/mine.toml, [on.digits]: unknown setting 'size'"),
         ("[on.digit]\nlr = 1", "presets/mine.toml, [on]: unknown dataset 'digit': did you mean 'digits'"),
+        ('[notes.digits]\nsettings = ["trial"]\nnote = "x"', "mine.toml, [notes.digits]: unknown setting 'trial'"),
+        ('[notes.digits]\nsetting = ["lr"]\nnote = "x"', "mine.toml, [notes.digits]: unknown key 'setting'"),
         ('[notes]\nglyph = "x"', "presets/mine.toml, [notes]: unknown dataset 'glyph': did you mean 'glyphs'"),
         ("[setting]\nlr = 1", "presets/mine.toml: unknown key 'setting': did you mean 'settings'"),
     ],

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from fscil.config import Config, resolve
-from fscil.pairing import different_embedding, paired_lines, same_embedding
+from fscil.pairing import different_embedding, paired_lines, same_embedding, unlike_encoders
 from fscil.results import Result
 
 MakeResult = Callable[..., Result]
@@ -120,10 +120,16 @@ def test_finetune_starts_from_the_plain_embedding() -> None:
 
 
 def test_methods_with_a_training_of_their_own_have_an_embedding_of_their_own() -> None:
-    found = {name: resolve(name, "glyphs") for name in ("fact", "joint", "decoupled-cosine", "icarl")}
+    names = ("fact", "joint", "decoupled-cosine", "icarl", "icarl-original")
+    found = {name: resolve(name, "glyphs") for name in names}
     assert different_embedding(found["fact"], found["decoupled-cosine"]) == ["training"]
     assert different_embedding(found["fact"], found["joint"]) == ["training"]
     assert different_embedding(found["icarl"], found["decoupled-cosine"]) == []
+    assert different_embedding(found["icarl"], found["icarl-original"]) == ["training"]
+    later = resolve("icarl-original", "glyphs", ["session_lr=0.1"])
+    assert different_embedding(found["icarl-original"], later) == []
+    (line,) = unlike_encoders({name: found[name] for name in ("icarl", "icarl-original", "decoupled-cosine")})
+    assert "icarl-original: its own training" in line
 
 
 def test_results_are_paired_by_what_their_presets_do_to_embeddings(make_result: MakeResult) -> None:

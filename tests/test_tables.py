@@ -34,7 +34,7 @@ def test_the_papers_row_and_the_difference_stand_below_ours(make_result: MakeRes
     assert difference.values[:9] == pytest.approx([1.5] * 9)
     assert difference.values[9] == pytest.approx(0.0, abs=0.01)
     assert difference.values[10] == pytest.approx(1.5)  # the average
-    assert difference.values[11:] == [None, None, None, None]
+    assert difference.values[11:] == [None] * 5
     text = printed([make_result(CIFAR, benchmark="cifar100", accuracy=accuracy)])
     assert "paper, autoaug" in text
     assert "51.23" in text
@@ -43,8 +43,8 @@ def test_the_papers_row_and_the_difference_stand_below_ours(make_result: MakeRes
 
 def test_the_papers_base_and_new_are_shown_where_it_has_them(make_result: MakeResult) -> None:
     lines = table_lines([make_result((100, *[10] * 10), benchmark="cub200", method="limit", preset="limit-paper")])
-    assert lines[1].values[-4:] == [73.6, 41.8, 53.3, None]
-    assert lines[2].values[-4:] == [None] * 4  # a mean over classes minus a mean over images is meaningless
+    assert lines[1].values[-5:] == [73.6, 41.8, 53.3, None, None]
+    assert lines[2].values[-5:] == [None] * 5  # a mean over classes minus a mean over images is meaningless
     assert lines[0].label == "limit-paper"
 
 
@@ -136,7 +136,7 @@ def test_draws_of_the_shots_get_their_own_line(make_result: MakeResult) -> None:
     ]
     lines = table_lines([make_result(trials=trials)])
     assert lines[1].label == "2 draws of shots"
-    assert lines[1].values == [70.0, 60.0, 51.0, 19.0, pytest.approx(181 / 3), None, None, 40.0, 9.0]
+    assert lines[1].values == [70.0, 60.0, 51.0, 19.0, pytest.approx(181 / 3), None, None, 40.0, 0.0, 9.0]
 
 
 def test_a_method_with_a_margin_is_also_shown_without(make_result: MakeResult) -> None:
@@ -147,12 +147,35 @@ def test_a_method_with_a_margin_is_also_shown_without(make_result: MakeResult) -
     ]
     ours, without = table_lines(results)
     assert (ours.label, ours.detail, without.label) == ("limit", "2 seeds, margin 0.4", "margin 0")
-    assert without.values == pytest.approx([70.0, 60.0, 40.0, 30.0, 170 / 3, 60.0, 20.0, 31.0, 44.0])
-    assert without.deviations[-2] == pytest.approx(2**0.5)
+    assert without.values == pytest.approx([70.0, 60.0, 40.0, 30.0, 170 / 3, 60.0, 20.0, 31.0, 0.0, 44.0])
+    assert without.deviations[-3] == pytest.approx(2**0.5)
     for text in (printed(results, width=80), markdown_table(results)):
         assert "margin 0.4" in text
         assert "31.00" in text
     assert "margin" not in table_lines([make_result()])[0].detail
+
+
+def test_every_line_of_ours_has_its_margin_in_a_column(make_result: MakeResult) -> None:
+    """The paper has no number for its own, and a setting has no deviation."""
+    plus = [make_result(CIFAR, seed=seed, benchmark="cifar100", preset="limit-plus", margin=0.35) for seed in (1, 2)]
+    means = make_result(CIFAR, benchmark="cifar100", preset="means", method="decoupled-cosine")
+    older = replace(means, preset="older", method="older", margin=None, area=None)
+    results = [*plus, means, older]
+    shown = [
+        ("limit-plus", "0.35"),
+        ("margin 0", "0.00"),
+        ("paper", "–"),
+        ("means", "0.00"),
+        ("paper", "–"),
+        ("older", "–"),
+    ]
+    for text in (printed(results, width=80), markdown_table(results)):
+        summary = re.sub("[|*_]", "", text).partition(" PD ")[2].lower().partition("whatever the margin")[0]
+        rows = [line.strip() for line in summary.splitlines()]
+        assert rows[0].split()[-2:] == ["margin", "area"]
+        labels = tuple(label for label, _ in shown)
+        found = [re.sub("± [0-9.]+", "", row).split()[-2] for row in rows if row.startswith(labels)]
+        assert found == [margin for _, margin in shown]
 
 
 def test_what_no_margin_changes_has_a_block_of_its_own(make_result: MakeResult) -> None:
@@ -192,6 +215,8 @@ def comparison(make_result: MakeResult, stream: tuple[int, ...], benchmark: str,
         {"weights": "imagenet sha256:0123456789abcdef", "memory": "20 a class", "title": "a folder " * 20},
         {"accuracy": [100.0, *[0.0] * 8]},
         {"margin": 0.4},
+        # as wide as numbers get
+        {"accuracy": [0.0, *[100.0] * 8], "base": 100.0, "new": 100.0, "harmonic_mean": 100.0, "area": 100.0},
     ],
 )
 def test_eighty_columns_are_enough(make_result: MakeResult, fields: dict[str, Any]) -> None:
@@ -284,7 +309,7 @@ def test_markdown_keeps_its_columns_whatever_the_names(make_result: MakeResult) 
     lines = markdown_table([make_result(preset="a|b"), make_result(preset="c", seed=4)]).splitlines()
     assert lines[0].startswith("| method | 0 | 1 | 2 | PD | average |")
     rows = [line for line in lines if line.startswith("|")]
-    assert [row.replace("\\|", "").count("|") for row in rows] == [11] * 4 + [6] * 8
+    assert [row.replace("\\|", "").count("|") for row in rows] == [12] * 4 + [6] * 8
 
 
 def test_markdown_of_many_sessions_has_the_summary_on_its_own(make_result: MakeResult) -> None:
@@ -292,7 +317,7 @@ def test_markdown_of_many_sessions_has_the_summary_on_its_own(make_result: MakeR
     heads = [line for line in lines if line.startswith("| method")]
     assert heads == [
         "| method | 0 | 1 | 2 | 3 | 4 | 5 | 6 | 7 | 8 |",
-        "| method | PD | average | base | new | HM | area | ΔPD |",
+        "| method | PD | average | base | new | HM | margin | area | ΔPD |",
         "| method | base only | new only | best HM | best last |",
         "| method | seconds | parameters | training only | exemplars |",
     ]

@@ -13,7 +13,7 @@ from fscil import distributed, grid, methods, paper, runs
 from fscil.config import check_overrides, overrides_of, resolve, split_override
 from fscil.errors import UserError
 from fscil.files import check_replaceable
-from fscil.naming import choose
+from fscil.naming import choose, quotable
 from fscil.pairing import paired_lines, same_embedding, unlike_encoders
 from fscil.report.curve import write_curve
 from fscil.report.html import write_report
@@ -61,6 +61,9 @@ def compare(
 def rows_of(benchmark: str, entries: Sequence[str], overrides: Sequence[str]) -> list[grid.Row]:
     """One row for each of the entries NAME, NAME:KEY=VALUE and `all`, without those that -NAME takes away."""
     named = list(dict.fromkeys(entry.strip() for entry in entries))
+    if "" in named:
+        typed = quotable(",".join(entries))
+        raise UserError(f"an empty name among the methods '{typed}'; write names separated by single commas")
     left_out = [entry.removeprefix("-") for entry in named if entry.startswith("-")]
     in_all = every_method(benchmark, overrides) if "all" in named else []
     recipe = recipe_of_limit(benchmark, overrides) if in_all else []

@@ -116,6 +116,9 @@ def resolve(preset: str, benchmark: str, overrides: Sequence[str] = (), seed: in
         raise UserError("epochs=0 and steps=0 leave nothing to pre-train with; give one of them")
     complete = {section: {key: values[key] for key in defaults} for section, defaults in sections.items()}
     note = text.get("notes", {}).get(benchmark, text.get("note", ""))
+    if isinstance(note, dict):  # it speaks of settings, and is true only of the preset's own values
+        plain = resolve(preset, benchmark).settings if typed else values
+        note = note["note"] if all(values[key] == plain[key] for key in note["settings"]) else ""
     return Config(preset, method, benchmark, seed, note=note, sources=sources, **complete)
 
 

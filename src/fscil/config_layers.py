@@ -95,7 +95,14 @@ def check_preset(name: str, preset: dict[str, Any]) -> None:
     for table in ("on", "notes"):
         for dataset in preset.get(table, {}):
             choose(dataset, known_datasets, "dataset", where=f"{file}, [{table}]")
-    known = {*fields_of(methods.get(preset.get("method", name)).Settings), *fields_of(RunSettings)}
+    of_method = fields_of(methods.get(preset.get("method", name)).Settings)
+    for dataset, note in preset.get("notes", {}).items():
+        if isinstance(note, dict):
+            for key in note:
+                choose(key, ("note", "settings"), "key", where=f"{file}, [notes.{dataset}]")
+            for key in note["settings"]:
+                choose(key, of_method, "setting", where=f"{file}, [notes.{dataset}]")
+    known = {*of_method, *fields_of(RunSettings)}
     for key in preset.get("settings", {}):  # they apply to every dataset, so they cannot be options of one
         choose(key, known, "setting", where=f"{file}, [settings]")
     for dataset, settings in preset.get("on", {}).items():

@@ -80,7 +80,11 @@ def unlike_encoders(configs: Mapping[str, Config]) -> list[str]:
 
 
 def pretrains_as_others(config: Config) -> bool:
-    return "recipe" in config.settings and not methods.get(config.method).own_training
+    return "recipe" in config.settings and not has_own_training(config)
+
+
+def has_own_training(config: Config) -> bool:
+    return methods.get(config.method).own_training(config.method_settings())
 
 
 def same_embedding(a: Result, b: Result) -> bool:
@@ -99,7 +103,7 @@ def embedding(config: Config) -> dict[str, Any]:
     """What decides which images the encoder learns from, how, and what is done to its features."""
     settings = {**TRANSFORMED, **config.settings}
     which = {key: settings.get(key) for key in (*PRETRAINED, *TRANSFORMED)}
-    which["training"] = config.method if methods.get(config.method).own_training else "shared"
+    which["training"] = config.method if has_own_training(config) else "shared"
     return {**which, **config.options, "validation": config.run.get("validation")}
 
 

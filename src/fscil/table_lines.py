@@ -6,6 +6,7 @@ import re
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from fscil import paper
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from fscil.results import Result
 
 Value = float | None
-SUMMARY = ("PD", "average", "base", "new", "HM", "area", "ΔPD")
+SUMMARY = ("PD", "average", "base", "new", "HM", "margin", "area", "ΔPD")
 RELATIVE = SUMMARY[-1]  # the paper's "relative improvement" of LIMIT over this row
 OVER_ALL_MARGINS = {
     "base_among_base": "base only",
@@ -40,9 +41,13 @@ class Line:
 
 
 def column_names(results: Sequence[Result]) -> list[str]:
-    """Sessions and summary; runs of earlier versions have no area, and without `limit` nothing is relative to it."""
+    """Sessions and summary; runs of earlier versions have no area, and without `limit` nothing is relative to it.
+
+    A margin of 0 is shown, too, since the other columns depend on it; only where there is no area it would say nothing.
+    """
     sessions = range(max((len(r.accuracy) for r in results), default=0))
-    lacking = {"area": not has_area(results), RELATIVE: pd_of_limit(results) is None}
+    has_margin = has_area(results) or any(result.margin for result in results)
+    lacking = {"margin": not has_margin, "area": not has_area(results), RELATIVE: pd_of_limit(results) is None}
     return [*map(str, sessions), *(name for name in SUMMARY if not lacking.get(name))]
 
 
@@ -67,28 +72,31 @@ def table_lines(results: Sequence[Result]) -> list[Line]:
     """For every method: ours (mean and standard deviation over its seeds), the paper's line and the difference."""
     names, pd = column_names(results), pd_of_limit(results)
     sessions, groups = session_count(names), repetitions(results)
+    row = partial(line_values, names=names, pd_of_limit=pd)
     lines: list[Line] = []
     for group, label in zip(groups, labels(groups).each, strict=True):
-        rows = [line_values(r.accuracy, r.base, r.new, r.harmonic_mean, r.area, names, pd) for r in group]
+        rows = [
+            row(r.accuracy, base=r.base, new=r.new, HM=r.harmonic_mean, margin=r.margin, area=r.area) for r in group
+        ]
         ours = Line("ours", label.text, detail(group), *of_columns(rows, names))
         lines.append(ours)
         if margin_in_words(group):
             at_zero = [(result.margin_zero, result.area) for result in group]
             rows = [
-                line_values(z["accuracy"], z["base"], z["new"], z["harmonic_mean"], area, names, pd)
+                row(z["accuracy"], base=z["base"], new=z["new"], HM=z["harmonic_mean"], margin=0.0, area=area)
                 for z, area in at_zero
                 if z
             ]
             if rows:
                 lines.append(Line("margin zero", "margin 0", "", *of_columns(rows, names)))
-        draws = [trial for result in group for trial in result.trials]
+        draws = [(trial, result.margin) for result in group for trial in result.trials]
         if len(draws) > 1:
-            rows = [line_values(t["accuracy"], None, None, t["harmonic_mean"], t["area"], names, pd) for t in draws]
+            rows = [row(t["accuracy"], HM=t["harmonic_mean"], margin=margin, area=t["area"]) for t, margin in draws]
             lines.append(Line("draws", f"{len(draws)} draws of shots", "", *of_columns(rows, names)))
         published = published_row(group[0])
         if published:
             p = published
-            values = line_values(p.accuracy, p.base, p.new, p.harmonic_mean, None, names)
+            values = line_values(p.accuracy, names, base=p.base, new=p.new, HM=p.harmonic_mean)
             values[sessions] = p.pd  # as printed
             its = paper.find(p.benchmark, LIMIT)
             if names[-1] == RELATIVE and its:
@@ -110,20 +118,14 @@ def detail(group: Sequence[Result]) -> str:
 
 
 def line_values(
-    accuracy: Sequence[float],
-    base: Value,
-    new: Value,
-    hm: Value,
-    area: Value,
-    names: Sequence[str],
-    pd_of_limit: Value = None,
+    accuracy: Sequence[float], names: Sequence[str], pd_of_limit: Value = None, **known: Value
 ) -> list[Value]:
+    """A value for every column; what is known beyond the accuracies is given by the name of its column."""
     sessions, pd = session_count(names), accuracy[0] - accuracy[-1]
-    relative = None if pd_of_limit is None else pd - pd_of_limit
-    summary = [pd, statistics.fmean(accuracy), base, new, hm, area, relative]
-    by_name: dict[str, Value] = dict(zip(SUMMARY, summary, strict=True))
+    known |= {"PD": pd, "average": statistics.fmean(accuracy)}
+    known[RELATIVE] = None if pd_of_limit is None else pd - pd_of_limit
     padding = [None] * (sessions - len(accuracy))
-    return [*accuracy, *padding, *(by_name[name] for name in names[sessions:])]
+    return [*accuracy, *padding, *(known.get(name) for name in names[sessions:])]
 
 
 def lines_over_all_margins(results: Sequence[Result]) -> list[Line]:
@@ -166,9 +168,10 @@ def seconds_of(result: Result) -> float:
 
 
 def of_columns(rows: Sequence[Sequence[Value]], names: Sequence[str]) -> tuple[list[Value], list[Value]]:
-    """Means and deviations; what is relative to a mean has none of its own."""
+    """Means and deviations; margins are settings, and what is relative to a mean has no deviation of its own."""
     means, deviations = mean_and_deviation(rows)
-    return means, [None if name == RELATIVE else each for name, each in zip(names, deviations, strict=True)]
+    without = ("margin", RELATIVE)
+    return means, [None if name in without else each for name, each in zip(names, deviations, strict=True)]
 
 
 def mean_and_deviation(rows: Sequence[Sequence[Value]]) -> tuple[list[Value], list[Value]]:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from fscil.results import Result
 
 ROOM = 80  # characters across a terminal
-MOST_MARKDOWN_COLUMNS = 9  # beyond that the summary gets a table of its own
+MOST_MARKDOWN_COLUMNS = 10  # beyond that the summary gets a table of its own
 WORDS = "PD: first session minus last. HM: harmonic mean of base and new."
 WORDS_ON_LIMIT = f"{RELATIVE}: PD minus that of `limit`, the paper's relative improvement."
 WORDS_ON_MARGINS = (
@@ -82,9 +82,15 @@ def blocks(names: Sequence[str], lines: Sequence[Line]) -> list[range]:
     if sum(widths) <= room:
         return [range(len(names))]
     sessions = session_count(names)
-    count = -(-sessions // max(1, room // max(widths[:sessions])))
-    edges = [round(i * sessions / count) for i in range(count + 1)]
-    return [*map(range, edges, edges[1:]), range(sessions, len(names))]
+    return [*fitting(range(sessions), widths, room), *fitting(range(sessions, len(names)), widths, room)]
+
+
+def fitting(columns: range, widths: Sequence[int], room: int) -> list[range]:
+    """The columns in one block if there is room, otherwise in several with about the same number of them."""
+    own = widths[columns.start : columns.stop]
+    count = 1 if sum(own) <= room else -(-len(own) // max(1, room // max(own)))
+    edges = [columns.start + round(i * len(own) / count) for i in range(count + 1)]
+    return [*map(range, edges, edges[1:])]
 
 
 def label_lines(line: Line) -> list[str]:

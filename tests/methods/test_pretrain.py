@@ -128,6 +128,20 @@ def test_loss_is_cross_entropy_over_scaled_cosines(learned: Learned) -> None:
         assert float(stage.loss(batch)) == pytest.approx(float(by_hand), rel=1e-5)
 
 
+def test_icarls_base_training_in_its_own_form_has_a_sigmoid_for_every_class(learned: Learned) -> None:
+    (stage,) = learned("icarl", loss="sigmoid", scale=8.0)
+    model: Any = stage.module.eval()
+    batch = {name: tensor[0] for name, tensor in stage.prepare(0).items()}
+    with torch.no_grad():
+        model.set_calibrator("cosine", scale=8.0)  # the recording engine trains nothing, and the head is linear by now
+        cosines = F.normalize(model.encoder(batch["images"]), dim=1) @ F.normalize(model.rows, dim=1).T
+        p = (8 * cosines.double() - math.log(3)).sigmoid()  # a cosine of 0 is one of four base classes
+        by_hand = 0.0
+        for i, label in enumerate(batch["labels"].tolist()):
+            by_hand -= sum(float(p[i, k].log() if k == label else (1 - p[i, k]).log()) for k in range(p.shape[1]))
+        assert float(stage.loss(batch)) == pytest.approx(by_hand / len(p), rel=1e-5)
+
+
 @pytest.mark.parametrize(("head_lr", "label_smoothing"), [(0.0, 0.0), (0.3, 0.0), (0.0, 0.3), (0.3, 0.3), (0.001, 0.9)])
 def test_pretraining_is_a_plain_loop_with_a_rate_for_the_head_and_smoothed_labels(
     learned: Learned,

@@ -72,15 +72,16 @@ def test_icarl_has_equation_3_of_the_limit_paper(step: Any, balance: float) -> N
     assert float(found) == pytest.approx(np.mean(each))
 
 
-def test_icarl_in_its_own_form_has_old_outputs_and_labels_as_targets_of_sigmoids(step: Any) -> None:
+@pytest.mark.parametrize("bias", [0.0, -1.5])
+def test_icarl_in_its_own_form_has_old_outputs_and_labels_as_targets_of_sigmoids(step: Any, bias: float) -> None:
     logits, taught, _ = step
     total = 0.0
     for i in EVERY:
         for k in range(OLD + NEW):
-            g = 1 / (1 + math.exp(-float(logits[i, k])))
-            q = 1 / (1 + math.exp(-float(taught[i, k]))) if k < OLD else float(LABELS[i] == k)
+            g = 1 / (1 + math.exp(-float(logits[i, k]) - bias))
+            q = 1 / (1 + math.exp(-float(taught[i, k]) - bias)) if k < OLD else float(LABELS[i] == k)
             total -= q * math.log(g) + (1 - q) * math.log(1 - g)
-    found = icarl_loss(*step, OLD, ICaRLSettings(loss="sigmoid"))
+    found = icarl_loss(*step, OLD, ICaRLSettings(loss="sigmoid"), bias)
     assert float(found) == pytest.approx(total / len(LABELS))
 
 

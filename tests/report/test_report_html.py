@@ -241,6 +241,11 @@ def test_wide_tables_name_their_columns_in_every_cell_for_narrow_screens(make_re
     assert '<td data-column="average">54.00' in text
 
 
+def test_every_line_of_ours_has_its_margin(make_result: MakeResult) -> None:
+    text = report([make_result(preset="plus", margin=0.35), make_result(preset="means", method="decoupled-cosine")])
+    assert re.findall(r'<td data-column="margin">([^<]*)', text) == ["0.35", "0.00", "0.00"]  # "margin 0" is the second
+
+
 def test_a_warning_is_said_once_and_for_whom(make_result: MakeResult) -> None:
     both = [make_result(preset=name, warnings=["few images"], note="simplified" * (name == "a")) for name in "ab"]
     words = Page(report(both)).text

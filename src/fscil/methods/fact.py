@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, cast
+from typing import Any, ClassVar, cast
 
 import torch
 import torch.nn.functional as F
@@ -51,9 +51,12 @@ class Fact(Method):
     """Base training that leaves room for classes to come."""
 
     Settings: ClassVar[type] = FactSettings
-    own_training: ClassVar[bool] = True
     settings: FactSettings
     to_come: int = 0  # classes of the few-shot sessions; 0: unknown
+
+    @classmethod
+    def own_training(cls, settings: Any) -> bool:
+        return True
 
     def check_sessions(self, sessions: Sequence[Session]) -> None:
         self.to_come = sum(len(session.classes) for session in sessions[1:])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 
@@ -41,10 +41,13 @@ class Joint(Method):
     """Trained afresh on all images so far: the upper bound."""
 
     Settings: ClassVar[type] = JointSettings
-    own_training: ClassVar[bool] = True
     fixed_encoder: ClassVar[bool] = False
     settings: JointSettings
     classes: int = 0  # of the whole stream, whose last session is trained; 0: any session may be the last
+
+    @classmethod
+    def own_training(cls, settings: Any) -> bool:
+        return True
 
     def check_sessions(self, sessions: Sequence[Session]) -> None:
         self.classes = sum(len(session.classes) for session in sessions)

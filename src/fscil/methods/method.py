@@ -35,7 +35,6 @@ class Method(ABC):
 
     Settings: ClassVar[type]
     fixed_encoder: ClassVar[bool] = True  # embeddings stay valid over all few-shot sessions
-    own_training: ClassVar[bool] = False  # its encoders come from another training than the one that methods share
     model: Model
 
     def __init__(self, settings: Any, context: Context) -> None:
@@ -43,6 +42,11 @@ class Method(ABC):
         self.memory = Memory(getattr(settings, "memory", "none"))
         self.tensors: dict[str, Tensor] = {}  # other tensors that must outlive a session, by name
         self.notes: list[str] = []  # what a reader of the result should know about this run
+
+    @classmethod
+    def own_training(cls, settings: Any) -> bool:
+        """Whether, with these settings, its encoders come from another training than the one that methods share."""
+        return False
 
     def check_sessions(self, sessions: Sequence[Session]) -> None:  # noqa: B027
         """Refuse sessions that cannot be learned, before the first one, the base session, is learned.

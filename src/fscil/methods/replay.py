@@ -20,7 +20,7 @@ from fscil.engine import seed_for
 from fscil.engine.schedule import decay_at
 from fscil.engine.stage import Batch, ParameterGroup
 from fscil.methods.method import Method
-from fscil.methods.pretrain import HIGHEST_RATE, PretrainSettings, build_augmentation, pretrain
+from fscil.methods.pretrain import COSINE, HIGHEST_RATE, Objective, PretrainSettings, build_augmentation, pretrain
 from fscil.methods.prototypes import class_means
 from fscil.methods.training import MOST_STEPS, Batches, Forward, Loss, check_steps, train
 from fscil.model import Model
@@ -87,7 +87,11 @@ class SessionMethod(Method):
             check_session(session)
 
     def learn_base(self, session: Session) -> None:
-        self.model = pretrain(session, self.settings, self.context)
+        self.model = pretrain(session, self.settings, self.context, objective=self.objective())
+
+    def objective(self) -> Objective:
+        """Of base training."""
+        return COSINE
 
     def add_random_rows(self, session: Session, name: str) -> None:
         """N(0, 0.001), as TOPIC's"""

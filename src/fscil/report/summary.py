@@ -146,6 +146,8 @@ def session_lines(results: Sequence[Result]) -> Markup:
         "after the first session minus that after the last. Base, new and HM (their harmonic mean): after the last "
         "session. ±: standard deviation over the seeds."
     )
+    if "margin" in names:
+        said += " Margin: subtracted from the scores of base classes, in favour of new ones."
     on_cards = ["", *(f"session {name}" if name.isdigit() else name for name in names)]
     shown = table(["session", *names], rows, "numbers stack", [line.kind for line in lines], on_cards)
     return join([tag("h3", "Accuracy after every session"), shown, tag("p", said, class_="soft")])
