@@ -14,7 +14,7 @@ from fscil import methods, paper, runs
 from fscil.comparison import Comparison, compare, every_method, notes, pairs, rows_of
 from fscil.config import Config, resolve
 from fscil.errors import UserError
-from fscil.pairing import difference_with_p, different_embedding, has_own_training, unlike_encoders
+from fscil.pairing import difference_with_p, different_embedding, unlike_encoders
 from fscil.results import Result
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -135,7 +135,7 @@ def configs_of(benchmark: str, entries: str, *overrides: str) -> dict[str, Confi
 )
 def test_all_methods_start_from_the_encoder_of_limit(benchmark: str, overrides: tuple[str, ...]) -> None:
     configs = configs_of(benchmark, "all", *overrides)
-    own = {name for name in configs if has_own_training(configs[name])}
+    own = {name for name in configs if configs[name].own_training}
     assert own == {"fact", "joint"}
     for name in configs.keys() - own:
         like = configs["limit"] if "=" not in name else configs[f"limit {name.partition(' ')[2]}"]

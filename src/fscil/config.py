@@ -67,6 +67,11 @@ class Config:
     def method_settings(self) -> Any:
         return make(methods.get(self.method).Settings, self.settings)
 
+    @property
+    def own_training(self) -> bool:
+        """Whether its encoder comes from another training than the one that methods share."""
+        return methods.get(self.method).own_training(self.method_settings())
+
     def dataset_options(self) -> Any:
         return make(datasets.get(self.benchmark).options, self.options)
 

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fscil import grid, methods
+from fscil import grid
 from fscil.config import Config, resolve, toml_value
 from fscil.errors import UserError
 from fscil.margins import new_at_base_accuracy
@@ -80,11 +80,7 @@ def unlike_encoders(configs: Mapping[str, Config]) -> list[str]:
 
 
 def pretrains_as_others(config: Config) -> bool:
-    return "recipe" in config.settings and not has_own_training(config)
-
-
-def has_own_training(config: Config) -> bool:
-    return methods.get(config.method).own_training(config.method_settings())
+    return "recipe" in config.settings and not config.own_training
 
 
 def same_embedding(a: Result, b: Result) -> bool:
@@ -103,7 +99,7 @@ def embedding(config: Config) -> dict[str, Any]:
     """What decides which images the encoder learns from, how, and what is done to its features."""
     settings = {**TRANSFORMED, **config.settings}
     which = {key: settings.get(key) for key in (*PRETRAINED, *TRANSFORMED)}
-    which["training"] = config.method if has_own_training(config) else "shared"
+    which["training"] = config.method if config.own_training else "shared"
     return {**which, **config.options, "validation": config.run.get("validation")}
 
 

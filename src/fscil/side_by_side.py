@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from threading import Event
 
-from fscil import distributed, methods
+from fscil import distributed
 from fscil.config import Config
 from fscil.errors import UserError
 from fscil.methods.pretrain import PretrainSettings
@@ -108,7 +108,7 @@ def compute_all(
 def encoder_of(config: Config) -> str:
     """The same for runs that pre-train in the same way; a run with a training of its own is alone."""
     shared = [name for name in PRETRAINING if name in config.settings]
-    if not shared or methods.get(config.method).own_training:
+    if not shared or config.own_training:
         return config.hash
     settings = {name: config.settings[name] for name in shared if name != "recipe"}
     return json.dumps([config.benchmark, config.options, config.run["validation"], config.seed, settings], default=str)
