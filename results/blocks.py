@@ -35,6 +35,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "augmentation": choices.augmentation,
     "set-functions": choices.set_functions,
     "cub200": elsewhere.cub200,
+    "cub200-methods": others.on_cub200,
     "resnet18": elsewhere.resnet18,
     "glyphs": partial(elsewhere.on_two_cores, "glyphs"),
     "omniglot": partial(elsewhere.on_two_cores, "omniglot"),

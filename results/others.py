@@ -1,11 +1,13 @@
-"""The block about the other methods of the paper's comparison, on the encoders of `limit`."""
+"""The blocks about the other methods of the paper's comparison, on the encoders of `limit`."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
 
+from fscil import paper
 from results.accuracy import published
+from results.elsewhere import paper_lines
 from results.summaries import (
     FOLDER,
     Results,
@@ -15,6 +17,7 @@ from results.summaries import (
     own_lines,
     paper_line,
     paragraph,
+    points,
     read,
     same_seeds,
     seeds,
@@ -41,6 +44,13 @@ PAPERS = {  # rows of the paper beside ours: the name of its method there, and t
     "topic": ("TOPIC", "basic"), "eeil": ("EEIL", "basic"), "icarl": ("iCaRL", "basic"),
     "finetune": ("Finetune", "basic"),
 }  # fmt: skip
+SETTINGS = {"limit-released": "rows=means"}  # with which a row was made, where the preset has others today
+ON_CUB200 = {
+    "limit": ("cub200", "limit"),
+    "decoupled-cosine": ("cub200", "decoupled-cosine"),
+    "fact": ("cub200-methods", "fact"),
+    "icarl": ("cub200-methods", "icarl"),
+}
 WITH_BASIC = {"decoupled-cosine": "Decoupled-Cosine", "cec": "CEC"}  # as CEC's paper trained their encoders
 RELEASED = FOLDER / "methods" / "released-code.json"
 EPOCHS = FOLDER / "methods" / "released-epochs.json"
@@ -50,7 +60,8 @@ def methods() -> str:
     runs = {name: read(FOLDER / folder, file) for name, (folder, file) in OURS.items()}
     parts = []
     for name, results in runs.items():
-        parts.append(own_lines(f"**{name}**, {seeds(results)}", results))
+        settings = f" {SETTINGS[name]}" if name in SETTINGS else ""
+        parts.append(own_lines(f"**{name}**{settings}, {seeds(results)}", results))
         if name in PAPERS:
             label, augmentation = PAPERS[name]
             row = published(name, augmentation)
@@ -69,6 +80,24 @@ def methods() -> str:
     ends = "none of these ends above it" if not above else f"{listed(above)} end above it"
     text = f"In pairs of the same seed, `limit` has in area {listed(said)}; {ends}."
     return f"{session_table(*parts)}\n{paragraph(text)}\n{paragraph(released_code(runs['limit-released']))}"
+
+
+def on_cub200() -> str:
+    """Those that have been run there, each beside the paper's row, which has no AutoAugment either."""
+    runs = {name: read(FOLDER / folder, file) for name, (folder, file) in ON_CUB200.items()}
+    parts = []
+    for name, results in runs.items():
+        parts.append(own_lines(f"**{name}**, {seeds(results)}", results))
+        if name in PAPERS:
+            parts.append(paper_lines("cub200", PAPERS[name][0], name, "basic"))
+    gaps = []
+    for name in PAPERS:
+        if name in runs:
+            row = paper.find("cub200", name, "basic")
+            assert row is not None
+            gaps.append(f"`{name}` ends {points(mean(runs[name], 'last') - row.accuracy[-1])} the paper's row")
+    text = f"{listed(gaps)}."
+    return f"{session_table(*parts)}\n{paragraph(text)}"
 
 
 def released_code(results: Results) -> str:
