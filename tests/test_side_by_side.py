@@ -13,7 +13,7 @@ from cli_call import Fscil
 from fscil import grid, runs
 from fscil.config import resolve
 from fscil.errors import UserError
-from fscil.side_by_side import Child, compute_all, encoder_of
+from fscil.side_by_side import Child, compute_all, encoder_of, places_for
 
 ROWS = [grid.Row("teen", "teen", ("steps=1",)), grid.Row("means", "decoupled-cosine", ("steps=1",))]
 
@@ -83,3 +83,22 @@ def test_a_failure_stops_the_others(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="teen on cifar100, seed "):
         compute_all(children, 1, began.append, lambda child: None)
     assert len(began) < 8
+
+
+@pytest.mark.parametrize(
+    ("count", "visible", "expected"),
+    [(1, None, [None] * 3), (2, None, ["0", "1", "0"]), (2, "5,7", ["5", "7", "5"]), (4, None, ["0", "1", "2"])],
+)
+def test_processes_are_spread_over_gpus(
+    monkeypatch: pytest.MonkeyPatch, count: int, visible: str | None, expected: list[str | None]
+) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr("os.cpu_count", lambda: 8)
+    if visible:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    found = places_for(3, torch.device("cuda"))
+    assert [each.get("CUDA_VISIBLE_DEVICES") for each in found] == expected
+    assert [each["OMP_NUM_THREADS"] for each in found] == ["2"] * 3
+    assert all("CUDA_VISIBLE_DEVICES" not in each for each in places_for(3, torch.device("cpu")))

@@ -10,11 +10,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
+from queue import SimpleQueue
 from threading import Event
+
+import torch
 
 from fscil import distributed
 from fscil.config import Config
@@ -44,12 +47,11 @@ class Child:
         root = ["--root", str(environment.root)] if environment.root else []
         return [sys.executable, "-m", "fscil", "run", *([] if self.resumes else what), *where, *how, *root]
 
-    def compute(self, threads: int, stop: Event) -> None:
+    def compute(self, surroundings: Mapping[str, str], stop: Event) -> None:
         """Wait until it has finished. Of what it says, the last line is shown if it fails."""
         started = time.perf_counter()
         with tempfile.TemporaryFile() as said:
-            surroundings = {"OMP_NUM_THREADS": str(threads), **os.environ}
-            self.process = subprocess.Popen(self.command, stdout=said, stderr=said, env=surroundings)
+            self.process = subprocess.Popen(self.command, stdout=said, stderr=said, env={**os.environ, **surroundings})
             if stop.is_set():  # since just now, when there was nothing to interrupt yet
                 self.interrupt()
             if code := self.process.wait():
@@ -74,7 +76,9 @@ def compute_all(
     """
     if distributed.world_size() > 1:
         raise UserError("several runs at once and torchrun do not go together; leave out --jobs")
-    threads = max(1, (os.cpu_count() or 1) // at_once)
+    places: SimpleQueue[dict[str, str]] = SimpleQueue()
+    for each in places_for(at_once, children[0].environment.device if children else torch.device("cpu")):
+        places.put(each)
     families: dict[str, list[Child]] = {}
     for child in children:
         families.setdefault(encoder_of(child.config), []).append(child)
@@ -83,8 +87,10 @@ def compute_all(
 
     def compute(child: Child) -> None:
         if not stop.is_set():
+            place = places.get()  # there are as many as threads
             began(child)
-            child.compute(threads, stop)
+            child.compute(place, stop)
+            places.put(place)
 
     with ThreadPoolExecutor(at_once) as pool:
         try:
@@ -103,6 +109,15 @@ def compute_all(
             for child in running.values():
                 child.interrupt()
             raise
+
+
+def places_for(at_once: int, device: torch.device) -> list[dict[str, str]]:
+    """Environment variables for each of the processes that run at once: its share of the cores, and its GPU."""
+    threads = os.environ.get("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // at_once)))
+    count = torch.cuda.device_count() if device.type == "cuda" else 0
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(count)))).split(",")
+    gpus = [{"CUDA_VISIBLE_DEVICES": visible[i % count]} if count > 1 else {} for i in range(at_once)]
+    return [{"OMP_NUM_THREADS": threads, **gpu} for gpu in gpus]
 
 
 def encoder_of(config: Config) -> str:
