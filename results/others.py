@@ -1,4 +1,4 @@
-"""The blocks about the other methods of the paper's comparison, on the encoders of `limit`."""
+"""The blocks about the other methods of the paper's comparison."""
 
 from __future__ import annotations
 
@@ -95,8 +95,8 @@ def on_cub200() -> str:
         if name in runs:
             row = paper.find("cub200", name, "basic")
             assert row is not None
-            gaps.append(f"`{name}` ends {points(mean(runs[name], 'last') - row.accuracy[-1])} the paper's row")
-    text = f"{listed(gaps)}."
+            gaps.append(f"`{name}` {points(mean(runs[name], 'last') - row.accuracy[-1])} it")
+    text = f"Beside the paper's row, {listed(gaps)} in the last session."
     return f"{session_table(*parts)}\n{paragraph(text)}"
 
 

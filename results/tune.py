@@ -110,6 +110,8 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--jobs", type=int, default=1, help="runs at once, each in a process of its own")
     parser.add_argument("--root", type=Path, help="folder of datasets; default: FSCIL_DATA")
     args = parser.parse_args(words)
+    if args.jobs < 1:
+        parser.error("--jobs: at least 1")
     try:
         text = args.rows.read_text(encoding="utf-8")
     except OSError as error:

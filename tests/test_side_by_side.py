@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import sys
 from io import StringIO
 from pathlib import Path
 
@@ -70,19 +73,71 @@ def test_what_goes_wrong_in_a_process_is_one_line(fscil: Fscil, tmp_path: Path) 
 )
 def test_runs_that_share_an_encoder_are_known(a: tuple[str, ...], b: tuple[str, ...], same: bool) -> None:
     configs = [resolve(preset, "cifar100", settings) for preset, *settings in (a, b)]
-    if "trial=2" not in b:  # other shots, and the same base session: the cache finds it all the same
-        assert (encoder_of(configs[0]) == encoder_of(configs[1])) == same
+    assert (encoder_of(configs[0]) == encoder_of(configs[1])) == same
     assert encoder_of(configs[0]) != encoder_of(resolve(a[0], "cifar100", a[1:], seed=2))
 
 
-def test_a_failure_stops_the_others(tmp_path: Path) -> None:
-    """What has not begun does not begin."""
-    environment = runs.RunEnvironment(torch.device("cpu"), tmp_path / "out", tmp_path)
-    children = [Child(resolve("teen", "cifar100", seed=seed), environment, resumes=False) for seed in range(8)]
+class Stub(Child):
+    """Its process is a line of Python."""
+
+    line = ""
+
+    @property
+    def command(self) -> list[str]:
+        return [sys.executable, "-c", self.line]
+
+
+def stub(line: str, seed: int, folder: Path) -> Child:
+    child = Stub(resolve("teen", "digits", seed=seed), runs.RunEnvironment(torch.device("cpu"), folder), resumes=False)
+    child.line = line  # type: ignore[attr-defined]
+    return child
+
+
+FOREVER = "import signal; signal.pause()"
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 4])
+@pytest.mark.parametrize(
+    ("line", "error", "message"),
+    [
+        ("print('error: no data'); raise SystemExit(2)", UserError, "^teen on digits, seed 0: no data$"),
+        ("import os; os.kill(os.getpid(), 9)", UserError, "seed 0: its process was ended by SIGKILL; if memory ran"),
+        ("1 / 0", RuntimeError, "(?s)seed 0: exit code 1.*Traceback.*ZeroDivisionError"),
+    ],
+)
+def test_one_that_fails_is_named_and_the_others_end(
+    tmp_path: Path, at_once: int, line: str, error: type[Exception], message: str
+) -> None:
+    """Those that run are interrupted, which would otherwise run forever; the others never begin."""
+    children = [stub(line if seed == 0 else FOREVER, seed, tmp_path) for seed in range(6)]
     began: list[Child] = []
-    with pytest.raises(UserError, match="teen on cifar100, seed "):
-        compute_all(children, 1, began.append, lambda child: None)
-    assert len(began) < 8
+    with pytest.raises(error, match=message):
+        compute_all(children, at_once, began.append, lambda child: None)
+    assert len(began) <= 2 * at_once
+    assert all(child.process is None or child.process.returncode is not None for child in children)
+
+
+def test_sigterm_ends_the_processes_too(tmp_path: Path) -> None:
+    children = [stub(FOREVER, seed, tmp_path) for seed in range(3)]
+    begun: list[Child] = []
+
+    def began(child: Child) -> None:
+        begun.append(child)
+        if len(begun) == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(SystemExit, match="143"):
+        compute_all(children, 2, began, lambda child: None)
+    assert all(child.process is None or child.process.returncode is not None for child in children)
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_a_file_of_the_current_folder_is_not_taken_for_a_module(fscil: Fscil, tmp_path: Path) -> None:
+    (tmp_path / "queue.py").write_text("raise SystemExit('a queue of mine')")
+    outcome = fscil("compare", "cifar100", "--methods", "teen", "--seeds", "1", "--jobs", "2", "--root", tmp_path)
+    assert outcome.code == 2
+    assert "a queue of mine" not in outcome.err
 
 
 @pytest.mark.parametrize(

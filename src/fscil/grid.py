@@ -93,7 +93,7 @@ def run_grid(jobs: Sequence[Job], environment: runs.RunEnvironment, console: Con
     states = distributed.broadcast(lambda: [state_of(*pair) for pair in zip(jobs, folders, strict=True)])
     say(console, *overview(jobs, states))
     groups: dict[str, list[Result]] = {job.row: [] for job in jobs}
-    if environment.at_once > 1:
+    if environment.at_once > 1 and set(states) != {"finished"}:
         run_side_by_side(jobs, folders, states, environment, console)
         states = ["finished"] * len(jobs)
     seconds: dict[str, list[float]] = defaultdict(list)  # by row: how long the runs started here took
@@ -123,6 +123,7 @@ def run_side_by_side(
             left[job.folder] = job
             own = replace(environment, folder=folder, at_once=1)
             children.append(side_by_side.Child(job.config, own, resumes=state == "to resume"))
+    at_once = min(environment.at_once, len(children))
     seconds: dict[str, list[float]] = defaultdict(list)
 
     def began(child: side_by_side.Child) -> None:
@@ -130,12 +131,12 @@ def run_side_by_side(
 
     def ended(child: side_by_side.Child) -> None:
         job = left.pop(child.environment.folder.name)
-        # of runs side by side, so many are computed in the time of one
-        seconds[job.row].append(child.seconds / environment.at_once)
+        if not child.resumes:  # of runs side by side, so many are computed in the time of one
+            seconds[job.row].append(child.seconds / at_once)
         rest = time_left([other.row for other in left.values()], seconds) if left else ""
         say(console, f"ended: {describe(job)}, after {child.seconds:.0f} s; {len(left)} of {len(jobs)} left{rest}")
 
-    side_by_side.compute_all(children, environment.at_once, began, ended)
+    side_by_side.compute_all(children, at_once, began, ended)
 
 
 def say(console: Console, *lines: str) -> None:

@@ -10,12 +10,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from queue import SimpleQueue
-from threading import Event
+from threading import Event, current_thread, main_thread
 
 import torch
 
@@ -25,7 +25,8 @@ from fscil.errors import UserError
 from fscil.methods.pretrain import PretrainSettings
 from fscil.runs import RunEnvironment
 
-PRETRAINING = [field.name for field in dataclasses.fields(PretrainSettings)]
+PRETRAINING = [field.name for field in dataclasses.fields(PretrainSettings) if field.name != "recipe"]
+USERS_MISTAKE = 2  # exit code
 
 
 @dataclass
@@ -45,10 +46,11 @@ class Child:
         where = ["--resume" if self.resumes else "--out", str(environment.folder)]
         how = ["--device", environment.device.type, "--checkpoint-every", str(environment.checkpoint_seconds)]
         root = ["--root", str(environment.root)] if environment.root else []
-        return [sys.executable, "-m", "fscil", "run", *([] if self.resumes else what), *where, *how, *root]
+        # -P: a file of the current folder must not replace a module of the same name
+        return [sys.executable, "-P", "-m", "fscil", "run", *([] if self.resumes else what), *where, *how, *root]
 
     def compute(self, surroundings: Mapping[str, str], stop: Event) -> None:
-        """Wait until it has finished. Of what it says, the last line is shown if it fails."""
+        """Wait until it has finished; what it says is shown only if it fails."""
         started = time.perf_counter()
         with tempfile.TemporaryFile() as said:
             self.process = subprocess.Popen(self.command, stdout=said, stderr=said, env={**os.environ, **surroundings})
@@ -56,10 +58,18 @@ class Child:
                 self.interrupt()
             if code := self.process.wait():
                 said.seek(0)
-                lines = said.read().decode(errors="replace").strip().splitlines()
-                why = lines[-1].removeprefix("error: ") if lines else f"exit code {code}"
-                raise UserError(f"{self.config.preset} on {self.config.benchmark}, seed {self.config.seed}: {why}")
+                raise self.failure(code, said.read().decode(errors="replace").strip())
         self.seconds = time.perf_counter() - started
+
+    def failure(self, code: int, said: str) -> Exception:
+        name = f"{self.config.preset} on {self.config.benchmark}, seed {self.config.seed}"
+        if code < 0:
+            return UserError(
+                f"{name}: its process was ended by {signal.Signals(-code).name}; if memory ran out, lower --jobs"
+            )
+        if code == USERS_MISTAKE and said:
+            return UserError(f"{name}: {said.splitlines()[-1].removeprefix('error: ')}")
+        return RuntimeError(f"{name}: exit code {code}\n{said}")
 
     def interrupt(self) -> None:
         if self.process is not None:
@@ -76,23 +86,29 @@ def compute_all(
     """
     if distributed.world_size() > 1:
         raise UserError("several runs at once and torchrun do not go together; leave out --jobs")
-    places: SimpleQueue[dict[str, str]] = SimpleQueue()
-    for each in places_for(at_once, children[0].environment.device if children else torch.device("cpu")):
-        places.put(each)
     families: dict[str, list[Child]] = {}
     for child in children:
         families.setdefault(encoder_of(child.config), []).append(child)
-    running: dict[Future[None], Child] = {}
-    stop = Event()
+    places: SimpleQueue[dict[str, str]] = SimpleQueue()
+    for place in places_for(at_once, children[0].environment.device):
+        places.put(place)
+    stop, failures = Event(), list[BaseException]()
 
     def compute(child: Child) -> None:
-        if not stop.is_set():
-            place = places.get()  # there are as many as threads
-            began(child)
-            child.compute(place, stop)
+        place = places.get()  # there are as many as threads
+        try:
+            if not stop.is_set():
+                began(child)
+                child.compute(place, stop)
+        except BaseException as error:
+            failures.append(error)  # the first one is the cause: it interrupts the others
+            stop.set()
+            raise
+        finally:
             places.put(place)
 
-    with ThreadPoolExecutor(at_once) as pool:
+    running: dict[Future[None], Child] = {}
+    with ThreadPoolExecutor(at_once) as pool, stopped_by_sigterm():
         try:
             for eldest, *_ in families.values():
                 running[pool.submit(compute, eldest)] = eldest
@@ -100,15 +116,33 @@ def compute_all(
                 done, _ = wait(running, return_when=FIRST_COMPLETED)
                 for future in done:
                     child = running.pop(future)
-                    future.result()
+                    if stop.is_set():
+                        raise failures[0]
                     ended(child)
                     for younger in families.pop(encoder_of(child.config), [])[1:]:
                         running[pool.submit(compute, younger)] = younger
         except BaseException:
             stop.set()
-            for child in running.values():
+            for child in children:
                 child.interrupt()
             raise
+
+
+@contextmanager
+def stopped_by_sigterm() -> Iterator[None]:
+    """So that the processes do not go on by themselves."""
+    if current_thread() is not main_thread():
+        yield
+        return
+
+    def leave(number: int, frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def places_for(at_once: int, device: torch.device) -> list[dict[str, str]]:
@@ -122,8 +156,8 @@ def places_for(at_once: int, device: torch.device) -> list[dict[str, str]]:
 
 def encoder_of(config: Config) -> str:
     """The same for runs that pre-train in the same way; a run with a training of its own is alone."""
-    shared = [name for name in PRETRAINING if name in config.settings]
-    if not shared or config.own_training:
+    if "recipe" not in config.settings or config.own_training:
         return config.hash
-    settings = {name: config.settings[name] for name in shared if name != "recipe"}
-    return json.dumps([config.benchmark, config.options, config.run["validation"], config.seed, settings], default=str)
+    settings = {name: config.settings[name] for name in PRETRAINING}
+    data = {name: value for name, value in config.options.items() if name != "trial"}  # it draws shots of new classes
+    return json.dumps([config.benchmark, data, config.run["validation"], config.seed, settings], default=str)

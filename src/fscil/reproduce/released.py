@@ -26,7 +26,6 @@ UNDONE: dict[str, tuple[str, ...]] = {  # row -> its settings
 }
 AGAINST = {row: ONCE if row in ("dropout=0.5", "tasks=fake") else RELEASED for row in UNDONE}  # these exclude recursion
 WHAT = {
-    RELEASED: "all departures",
     ONCE: "a query is calibrated once",
     "placeholders=false": "classes to come take no part in attention",
     "refresh_every=0": "rows of base classes learn, and never become class means",
@@ -57,7 +56,7 @@ def rows_with(overrides: Sequence[str]) -> list[grid.Row]:
 
 def cells(groups: grid.Groups) -> list[list[str]]:
     """Means over the seeds, and what undoing a departure changes in pairs of the same seed."""
-    lines = [["undone", "last", "average", "HM", "area", "compared with", "last", "area"]]
+    lines = [["undone", "last", "average", "HM", "area", "against", "Δ last", "Δ area"]]
     for name, results in groups.items():
         means = [
             grid.mean_and_deviation([getattr(result, key) for result in results])
@@ -65,5 +64,6 @@ def cells(groups: grid.Groups) -> list[list[str]]:
         ]
         other = AGAINST[name]
         gaps = [grid.difference(results, groups[other], key) for key in ("last", "area")]
-        lines.append([f"{name}: {WHAT[name]}", *means, *([other, *gaps] if name != RELEASED else [""] * 3)])
+        row = "nothing" if name == RELEASED else f"{name}: {WHAT[name]}"
+        lines.append([row, *means, *([other, *gaps] if name != RELEASED else [""] * 3)])
     return lines
