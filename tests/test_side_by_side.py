@@ -114,7 +114,7 @@ FOREVER = "import signal; signal.pause()"
 def test_one_that_fails_is_named_and_the_others_end(
     tmp_path: Path, at_once: int, line: str, error: type[Exception], message: str
 ) -> None:
-    """Those that run are interrupted, which would otherwise run forever; the others never begin."""
+    """Those that run are ended, which would otherwise run forever; the others never begin."""
     children = [stub(line if seed == 0 else FOREVER, seed, tmp_path) for seed in range(6)]
     began: list[Child] = []
     with pytest.raises(error, match=message):

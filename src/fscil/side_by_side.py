@@ -54,8 +54,8 @@ class Child:
         started = time.perf_counter()
         with tempfile.TemporaryFile() as said:
             self.process = subprocess.Popen(self.command, stdout=said, stderr=said, env={**os.environ, **surroundings})
-            if stop.is_set():  # since just now, when there was nothing to interrupt yet
-                self.interrupt()
+            if stop.is_set():  # since just now, when there was nothing to end yet
+                self.end()
             if code := self.process.wait():
                 said.seek(0)
                 raise self.failure(code, said.read().decode(errors="replace").strip())
@@ -71,10 +71,11 @@ class Child:
             return UserError(f"{name}: {said.splitlines()[-1].removeprefix('error: ')}")
         return RuntimeError(f"{name}: exit code {code}\n{said}")
 
-    def interrupt(self) -> None:
+    def end(self) -> None:
+        """By SIGTERM, since a run may be killed at any moment; a command in the background would ignore a SIGINT."""
         if self.process is not None:
             with suppress(ProcessLookupError):
-                self.process.send_signal(signal.SIGINT)
+                self.process.terminate()
 
 
 def compute_all(
@@ -82,7 +83,7 @@ def compute_all(
 ) -> None:
     """Compute all runs, so many at once. Of those that need the same encoder, one goes first and trains it for all.
 
-    If one fails, or at Ctrl-C, the others are interrupted; all of them can be resumed.
+    If one fails, or at Ctrl-C, the others are ended; all of them can be resumed.
     """
     if distributed.world_size() > 1:
         raise UserError("several runs at once and torchrun do not go together; leave out --jobs")
@@ -101,7 +102,7 @@ def compute_all(
                 began(child)
                 child.compute(place, stop)
         except BaseException as error:
-            failures.append(error)  # the first one is the cause: it interrupts the others
+            failures.append(error)  # the first one is the cause: it ends the others
             stop.set()
             raise
         finally:
@@ -124,7 +125,7 @@ def compute_all(
         except BaseException:
             stop.set()
             for child in children:
-                child.interrupt()
+                child.end()
             raise
 
 

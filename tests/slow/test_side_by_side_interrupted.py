@@ -13,7 +13,7 @@ from cli_process import fscil_process, popen
 pytestmark = pytest.mark.slow
 
 COMPARE = (
-    "compare", "digits", "--methods", "teen,fact", "epochs=4", "--seeds", "1", "--jobs", "2", "--checkpoint-every", "0",
+    "compare", "digits", "--methods", "teen,fact", "epochs=2", "--seeds", "1", "--jobs", "2", "--checkpoint-every", "0",
 )  # fmt: skip
 RUNS = ("digits-teen-seed1", "digits-fact-seed1")
 
@@ -24,7 +24,7 @@ def test_the_same_command_goes_on(tmp_path: Path) -> None:
     assert code == 0, err
     process = popen(*COMPARE, "--out", "parts", cwd=tmp_path)
     runs = [RunFolder(tmp_path / "parts" / name) for name in RUNS]
-    signal_when(process, lambda: all(run.count("pretrain") > 1 for run in runs), signal.SIGINT)
+    signal_when(process, lambda: all(run.count("pretrain") > 0 for run in runs), signal.SIGINT)
     assert process.returncode == 130
     assert not any((run.path / "result.json").exists() for run in runs)
     code, _, err = fscil_process(*COMPARE, "--out", "parts", cwd=tmp_path)  # nobody holds their locks
