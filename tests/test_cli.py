@@ -213,7 +213,7 @@ def test_reproduce_lists_what_there_is(fscil: Fscil) -> None:
     found = fscil("reproduce")
     assert found.code == 0
     listed = [line.split()[0] for line in found.out.splitlines()]
-    assert listed == ["ablation", "task-sampling", "augmentation", "set-functions"]
+    assert listed == ["ablation", "task-sampling", "augmentation", "set-functions", "released-code"]
 
 
 @pytest.mark.parametrize(

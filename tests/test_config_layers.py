@@ -187,6 +187,7 @@ def test_every_recipe_says_what_it_is_for(name: str) -> None:
         ("[on.digits]\nsize = 32", "presets/mine.toml, [on.digits]: unknown setting 'size'"),
         ("[on.digit]\nlr = 1", "presets/mine.toml, [on]: unknown dataset 'digit': did you mean 'digits'"),
         ('[notes.digits]\nsettings = ["trial"]\nnote = "x"', "mine.toml, [notes.digits]: unknown setting 'trial'"),
+        ('[notes.digits]\nnote = "x"', "mine.toml, [notes.digits]: it needs both note and settings"),
         ('[notes.digits]\nsetting = ["lr"]\nnote = "x"', "mine.toml, [notes.digits]: unknown key 'setting'"),
         ('[notes]\nglyph = "x"', "presets/mine.toml, [notes]: unknown dataset 'glyph': did you mean 'glyphs'"),
         ("[setting]\nlr = 1", "presets/mine.toml: unknown key 'setting': did you mean 'settings'"),

@@ -98,8 +98,10 @@ def check_preset(name: str, preset: dict[str, Any]) -> None:
     of_method = fields_of(methods.get(preset.get("method", name)).Settings)
     for dataset, note in preset.get("notes", {}).items():
         if isinstance(note, dict):
-            if set(note) != {"note", "settings"}:
-                raise UserError(f"{file}, [notes.{dataset}] needs note and settings, and nothing else")
+            for key in note:
+                choose(key, ("note", "settings"), "key", where=f"{file}, [notes.{dataset}]")
+            if len(note) < 2:
+                raise UserError(f"{file}, [notes.{dataset}]: it needs both note and settings")
             for key in note["settings"]:
                 choose(key, of_method, "setting", where=f"{file}, [notes.{dataset}]")
     known = {*of_method, *fields_of(RunSettings)}
