@@ -30,7 +30,7 @@ def test_rows_are_compared_with_the_released_code_in_pairs(make_result: Callable
     }
     _, *lines = released.cells(groups)
     table = {line[0].partition(":")[0]: line for line in lines}
-    assert table["recursion=1"][5:7] == ["released", "+1.50 ± 0.50"]
+    assert table["recursion=1"][5:7] == ["nothing", "+1.50 ± 0.50"]
     assert table["tasks=fake"][5:7] == ["recursion=1", "+0.75 ± 0.25"]
     assert table["nothing"][5:] == [""] * 3
 
