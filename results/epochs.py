@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
@@ -42,25 +42,27 @@ def accuracies(method: Limit, benchmark: Benchmark) -> list[float]:
     return found
 
 
-def every_epoch(
-    seed: int, settings: Sequence[str], environment: runs.RunEnvironment, benchmark: str = BENCHMARK
-) -> list[list[float]]:
-    """The run, and its accuracies whenever base rows have become class means again: at the end of every epoch."""
+def run_and_test(
+    seed: int,
+    settings: Sequence[str],
+    environment: runs.RunEnvironment,
+    benchmark: str,
+    tested: Callable[[list[float]], None],
+) -> None:
+    """The run; its accuracies are handed out whenever base rows have become class means: at the end of every epoch."""
     config = resolve(PRESET, benchmark, settings, seed)
     data = runs.load_benchmark(config, environment.root).to(environment.device)
-    found: list[list[float]] = []
     refresh = Limit.refresh
 
     def refresh_and_test(method: Limit, session: Session) -> None:
         refresh(method, session)
-        found.append(accuracies(method, data))
+        tested(accuracies(method, data))
 
     Limit.refresh = refresh_and_test  # type: ignore[method-assign]
     try:
         runs.start(config, environment, Console(stderr=True, highlight=False))
     finally:
         Limit.refresh = refresh  # type: ignore[method-assign]
-    return found
 
 
 def main(words: Sequence[str] | None = None) -> None:
@@ -72,11 +74,17 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--device", help="cpu or cuda; default: cuda where there is one")
     parser.add_argument("--root", type=Path, help="folder of datasets; default: FSCIL_DATA")
     args = parser.parse_args(words)
-    device, found = runs.choose_device(args.device), {}
+    device = runs.choose_device(args.device)
+    found: dict[int, list[list[float]]] = {}
     for seed in args.seeds:
+        found[seed] = []
+
+        def note(accuracies: list[float], its: list[list[float]] = found[seed]) -> None:
+            its.append(accuracies)
+            write_atomically(args.out / "epochs.json", json.dumps({"accuracy": found}).encode())
+
         environment = runs.RunEnvironment(device, args.out / f"{PRESET}-seed{seed}", args.root)
-        found[seed] = every_epoch(seed, args.set, environment, args.benchmark)
-        write_atomically(args.out / "epochs.json", json.dumps({"accuracy": found}).encode())
+        run_and_test(seed, args.set, environment, args.benchmark, note)
 
 
 if __name__ == "__main__":

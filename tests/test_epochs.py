@@ -9,7 +9,7 @@ from results import epochs
 
 def test_every_epoch_is_tested_and_the_last_one_is_the_run(tiny_dataset: str, tmp_path: Path) -> None:
     refresh = Limit.refresh
-    settings = "refresh_every=2 augmented_steps=2 meta_steps=6 meta_milestones= fake_way=2 encoder_lr=0.01 epochs=2"
+    settings = "refresh_every=2 augmented_steps=2 meta_steps=6 meta_milestones= fake_way=2 encoder_lr=0.001 epochs=2"
     words = f"{tmp_path} --benchmark {tiny_dataset} --device cpu --seeds 1 2 --set {settings}"
     epochs.main(words.split())
     found = json.loads((tmp_path / "epochs.json").read_text())["accuracy"]
