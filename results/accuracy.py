@@ -137,7 +137,7 @@ def found() -> str:
                 {compared(wide["limit-plus"], wide["decoupled-cosine-plus"], "area")} class means on the same
                 embedding."""
             ),
-            paragraph(f"- **Augmentation.** {choices.lead_over_cec()}."),
+            paragraph(f"- **Augmentation.** {choices.lead_over_cec()}. {choices.rotated_against_cec()}."),
         ]
     )
 

@@ -31,6 +31,8 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "pairs": accuracy.pairs,
     "ablation": accuracy.ablation,
     "methods": others.methods,
+    "basic": others.basic,
+    "released-code": others.departures,
     "task-sampling": choices.task_sampling,
     "augmentation": choices.augmentation,
     "set-functions": choices.set_functions,

@@ -93,3 +93,11 @@ def lead_over_cec() -> str:
     }
     return f"""With AutoAugment `limit` ends {points(gaps["autoaug"])} CEC, with BasicAug {points(gaps["basic"])} it
         ({seeds(runs["limit basic"])}, the same encoders)"""
+
+
+def rotated_against_cec() -> str:
+    """In the README, after what BasicAug does to LIMIT."""
+    cec, rotated = (read(FOLDER / "methods", file) for file in ("cec-basic", "limit-rotated-basic"))
+    return f"""With rotated fake classes, which CEC has, and an encoder that learns as fast as CEC's, `limit` with
+        BasicAug {compared(rotated, cec, "area")} CEC, with {difference(rotated, cec, "last")} in the last session
+        ({seeds(rotated)}, CEC's recipe)"""
