@@ -18,6 +18,7 @@ from rich.console import Console
 from fscil import runs
 from fscil.config import overrides_of, resolve
 from fscil.engine.metrics_log import MetricsLog
+from fscil.files import write_atomically
 from fscil.results import Result
 
 SHORT = [
@@ -30,8 +31,8 @@ QUIET = Console(quiet=True)
 Start = Callable[..., Result]
 
 
-def where(folder: Path) -> runs.RunEnvironment:
-    return runs.RunEnvironment(torch.device("cpu"), folder, checkpoint_seconds=0.0)
+def where(folder: Path, checkpoint_seconds: float = 0.0) -> runs.RunEnvironment:
+    return runs.RunEnvironment(torch.device("cpu"), folder, checkpoint_seconds=checkpoint_seconds)
 
 
 def run_on_digits(folder: Path, *settings: str) -> Path:
@@ -54,13 +55,15 @@ def blank(format: str) -> bytes:
 
 @contextmanager
 def not_drawn() -> Iterator[None]:
-    """Pictures are composed as ever but come out blank: drawing them takes most of the time of a tiny run."""
+    """Pictures and the reports of runs come out blank: drawing them takes most of the time of a tiny run."""
 
     def save(_: Figure, file: Any, format: str, **options: Any) -> None:
         file.write(blank(format).decode() if isinstance(file, io.StringIO) else blank(format))
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Figure, "savefig", save)
+        patch.setattr(runs, "write_curve", lambda results, path: write_atomically(path, blank("png")))
+        patch.setattr(runs, "write_report", lambda results, path: write_atomically(path, b"<!doctype html>"))
         yield
 
 
@@ -72,11 +75,19 @@ def undrawn() -> Iterator[None]:
 
 @pytest.fixture
 def start(tiny_dataset: str, tmp_path: Path) -> Start:
-    """start(name, *overrides, folder="run", seed=1, drawn=False): a run of the tiny dataset."""
+    """start(name, *overrides, folder="run", ...): a run of the tiny dataset, with a checkpoint wherever one can be."""
 
-    def begin(name: str, *overrides: str, folder: str = "run", seed: int = 1, drawn: bool = False) -> Result:
+    def begin(
+        name: str,
+        *overrides: str,
+        folder: str = "run",
+        seed: int = 1,
+        drawn: bool = False,
+        checkpoint_seconds: float = 0.0,
+    ) -> Result:
         with nullcontext() if drawn else not_drawn():
-            return runs.start(resolve(name, tiny_dataset, overrides, seed), where(tmp_path / folder), QUIET)
+            environment = where(tmp_path / folder, checkpoint_seconds)
+            return runs.start(resolve(name, tiny_dataset, overrides, seed), environment, QUIET)
 
     return begin
 

@@ -174,6 +174,7 @@ def test_rows_can_be_taken_away_and_added_again(folder: Path, images: torch.Tens
     assert torch.allclose(again, before[:, [0, 1, 2, 3, 4, 5, 7, 8, 9, 6]], atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [PLUS, [*PLUS, "logits=inner", "mirror=true"], PAIRED],

@@ -70,6 +70,7 @@ def test_mistakes_are_one_line(fscil: Fscil, photo_folder: PhotoFolder, argument
     assert [path.name for path in photos.parent.iterdir()] == ["photos"]
 
 
+@pytest.mark.slow
 @needs_export
 def test_a_model_is_exported(fscil: Fscil, model: Path) -> None:
     pytest.importorskip("onnxruntime")

@@ -172,6 +172,7 @@ def test_a_runs_model_is_taught_and_hides_its_base_classes(
 
 
 # -- processes -------------------------------------------------------------------------------------------------------
+@pytest.mark.slow
 def test_two_processes_that_make_one_model_lose_nothing(photos: Path, tmp_path: Path) -> None:
     started = [
         popen("teach", "new", photos / f"class{i}", "--encoder", "embedded", "--json", cwd=tmp_path) for i in range(2)

@@ -98,6 +98,7 @@ def test_output_that_cannot_show_a_name_is_no_error(
     assert out.endswith("report  Bl\\xfcte.html\n")
 
 
+@pytest.mark.slow
 def test_limit_on_digits_from_the_command_line(tmp_path: Path) -> None:
     code, out, err = fscil_process(
         "run", "limit", "digits", "epochs=1", "meta_steps=2", "--out", "run", "--json", cwd=tmp_path

@@ -39,6 +39,7 @@ def test_it_passes_the_type_checker(package: Path) -> None:
     assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.slow
 def test_it_runs_where_it_is_installed(python: Path, tmp_path: Path) -> None:
     """Trains, keeps exemplars, reports like a built-in method, and its model is loaded in another process."""
     words = ["epochs=2" if word.startswith("epochs=") else word for word in example.command()]

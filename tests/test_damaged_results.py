@@ -54,6 +54,7 @@ def test_any_damage_to_a_result_is_refused_or_leaves_a_result(
 TEXT = "method preset benchmark title augmentation memory weights note config_hash command device split_checksum"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "values",
     [

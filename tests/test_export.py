@@ -178,6 +178,7 @@ def documented(tmp_path_factory: pytest.TempPathFactory, photos: list[Path]) -> 
     return Documented(learner, folder, printed.getvalue().split())
 
 
+@pytest.mark.slow
 def test_examples_of_the_document_give_the_learners_answers(documented: Documented) -> None:
     name, probability, taught = documented.printed
     (answer,) = documented.learner.predict(documented.folder / "new.jpg")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 
@@ -36,13 +37,18 @@ def numbers(method: str) -> list[tuple[str, str, float]]:
     return [each for each in bounds if each[1] != "trial"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "key", "value"), [each for method in methods.names() for each in numbers(method)])
 def test_a_run_at_a_bound_ends_in_a_result_or_in_one_line(
     start: Start, tmp_path: Path, method: str, key: str, value: float
 ) -> None:
     more = {"cutout": ["augmentation=autoaug"], "whiten": ["rows=trained"], "trust": ["calibrator=paired"]}
     drawn = method == "decoupled-cosine"  # pictures are drawn from the result alone, so once is enough
-    if not refused(lambda: start(method, f"{key}={value:g}", *more.get(key, []), drawn=drawn)):
+
+    def run() -> None:
+        start(method, f"{key}={value:g}", *more.get(key, []), drawn=drawn, checkpoint_seconds=math.inf)
+
+    if not refused(run):
         assert read_result(tmp_path / "run").method == method
 
 

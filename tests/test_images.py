@@ -141,6 +141,7 @@ def test_a_process_that_ends_does_not_first_read_what_was_announced(tmp_path: Pa
     assert (tmp_path / "rows").stat().st_size < 200_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stream", ["always", "never"])
 def test_ctrl_c_does_not_wait_for_an_image(tmp_path: Path, stream: str) -> None:
     """Every thread is held by an image that is never finished."""

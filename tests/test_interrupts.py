@@ -36,6 +36,7 @@ def test_while_something_is_imported(tmp_path: Path, module: str) -> None:
     assert interrupted(tmp_path) == (130, "", said)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("program", "said"),
     [(TWICE, "interrupted\n"), (WHILE_LEAVING, "interrupted; continue with: fscil run --resume run\n")],

@@ -62,6 +62,7 @@ def margins_around(stream: Stream) -> list[float]:
     return sorted([*turns, *between, turns[0] - 1, turns[-1] + 1])
 
 
+@pytest.mark.slow
 @given(streams())
 @settings(max_examples=150, deadline=None)
 def test_everything_agrees_with_argmax_at_every_margin(stream: Stream) -> None:

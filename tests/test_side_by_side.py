@@ -21,6 +21,7 @@ from fscil.side_by_side import Child, compute_all, encoder_of, places_for
 ROWS = [grid.Row("teen", "teen", ("steps=1",)), grid.Row("means", "decoupled-cosine", ("steps=1",))]
 
 
+@pytest.mark.slow
 def test_runs_at_once_give_the_numbers_of_runs_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And of those with the same encoder only one trains it."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")

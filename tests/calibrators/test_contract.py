@@ -155,6 +155,7 @@ class OpenHead(nn.Module):
 OPEN = [(name, options) for name, options in CASES if name != "bi-lstm" and "slots" not in options]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "options"), OPEN, ids=[f"{name} {options}" for name, options in OPEN])
 @torch.no_grad()
 def test_exported_programs_take_any_number_of_classes(name: str, options: dict[str, Any]) -> None:

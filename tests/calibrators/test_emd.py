@@ -82,6 +82,7 @@ def test_a_map_is_at_no_distance_from_itself_and_black_maps_have_answers() -> No
         assert calibrator.predict(torch.zeros_like(rows), rows).isfinite().all()
 
 
+@pytest.mark.slow
 def test_predictions_are_the_same_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     rows, queries = maps(7, 3, side=2)
     calibrator = EMD(32, cells=4, solver="sinkhorn")

@@ -49,6 +49,7 @@ def dump(path: Path, content: object) -> None:
     path.write_bytes(pickle.dumps(content, protocol=4))
 
 
+@pytest.mark.slow
 def test_real_data_gives_the_published_sessions(real_root: Path) -> None:
     benchmark = cifar100.load(Options(), real_root)
     assert [len(session.labels) for session in benchmark.sessions] == [30_000] + [25] * 8

@@ -51,6 +51,7 @@ def test_what_is_missing_is_named(characters: Path) -> None:
         OMNIGLOT.listing(None)
 
 
+@pytest.mark.slow
 def test_ink_becomes_white_and_the_sizes_are_imagenets() -> None:
     root = data_root(None)
     if root is None or not (root / FOLDER).is_dir():

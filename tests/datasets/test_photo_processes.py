@@ -52,6 +52,7 @@ def prepared_at_once(fscil: Fscil, tree: Tree) -> dict[str, bytes]:
     return found
 
 
+@pytest.mark.slow
 def test_a_killed_preparation_continues_to_the_same_bytes(fscil: Fscil, tree: Tree, tmp_path: Path) -> None:
     expected = prepared_at_once(fscil, tree)
     killed = popen(*PREPARE, cwd=tmp_path, by=("-c", f"{SMALL_SHARDS}{KILLED}main()"))
@@ -64,6 +65,7 @@ def test_a_killed_preparation_continues_to_the_same_bytes(fscil: Fscil, tree: Tr
     assert content(tree) == expected
 
 
+@pytest.mark.slow
 def test_two_processes_at_once_store_the_same_bytes(fscil: Fscil, tree: Tree, tmp_path: Path) -> None:
     expected = prepared_at_once(fscil, tree)
     both = [popen(*PREPARE, cwd=tmp_path, by=("-c", f"{SMALL_SHARDS}main()")) for _ in range(2)]

@@ -33,6 +33,7 @@ def learned(fscil: Fscil, benchmark: str, root: Path) -> dict[str, Any]:
     return result
 
 
+@pytest.mark.slow
 def test_miniimagenet(fscil: Fscil, tmp_path: Path) -> None:
     tree = write_mini(tmp_path / "data")
     result = learned(fscil, "miniimagenet", tree.root)
@@ -44,6 +45,7 @@ def test_miniimagenet(fscil: Fscil, tmp_path: Path) -> None:
     assert (model["encoder"], model["stored_size"], model["input_size"]) == ("resnet18", 92, 32)
 
 
+@pytest.mark.slow
 def test_imagenet100(fscil: Fscil, hundred: Tree) -> None:
     result = learned(fscil, "imagenet100", hundred.root)
     assert result["class_names"] == [hundred.classes[place] for place in class_order()[:100]]

@@ -14,6 +14,7 @@ from fscil.reading import thread_count
 TORCHRUN_SETS = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
 
 
+@pytest.mark.slow
 def test_a_refused_run_is_one_line_and_exit_code_2_in_every_process(tmp_path: Path) -> None:
     code, out, err = fscil_process("run", "limit", "digits", "epoch=1", "--out", "run", cwd=tmp_path, by=TWO_PROCESSES)
     assert (code != 0, out) == (True, "")

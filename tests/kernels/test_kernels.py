@@ -116,6 +116,7 @@ def test_thin_convolutions_and_their_gradients_are_torchs(n: int, height: int, w
     assert dW.is_contiguous(memory_format=torch.channels_last)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("shape", "channels"), [((3, 117, 113), 16), ((1, 131, 129), 32)])
 def test_weight_gradients_of_many_pixels(shape: tuple[int, int, int], channels: int) -> None:
     """Enough that a part has several tiles, the last of them not full."""

@@ -18,6 +18,7 @@ def metric(learner: Learner) -> torch.Tensor | None:
     return None if found is None else found.clone()
 
 
+@pytest.mark.slow
 def test_digits_are_recognised_better_than_by_class_means_alone(
     learner: Learner, digit_images: tuple[torch.Tensor, torch.Tensor]
 ) -> None:

@@ -69,6 +69,7 @@ def test_a_saved_learner_stays_with_its_folder(folder: Path, learner: Learner, d
             learner.save(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("calibrator", ["transformer", "paired"])
 def test_a_runs_model_can_be_taught(
     calibrator: str, runs: dict[str, Path], digit_images: tuple[torch.Tensor, torch.Tensor], tmp_path: Path
@@ -179,6 +180,7 @@ def test_damage_is_told_in_one_line(folder: Path, damage: Callable[[Path], None]
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.slow
 @QUICK
 @given(st.data())
 def test_any_flipped_byte_is_noticed(folder: Path, data: st.DataObject) -> None:

@@ -42,6 +42,7 @@ learner.teach("new", sys.argv[3])
 """
 
 
+@pytest.mark.slow
 def test_two_processes_teach_one_folder(folder: Path, digits: Digits) -> None:
     given = {"first": digits["digit 5"], "second": digits["digit 6"]}
     taught = [
@@ -108,6 +109,7 @@ def test_a_folder_that_was_removed_is_not_made_again(folder: Path, digits: Digit
     assert not folder.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("write", "taught"), [(0, False), (1, True)], ids=["classes", "card"])
 def test_a_kill_inside_a_write_leaves_the_old_or_the_new(
     folder: Path, digits: Digits, write: int, taught: bool

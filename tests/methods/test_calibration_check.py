@@ -195,6 +195,7 @@ def test_a_calibrator_named_twice_is_tried_once(learn: Learn, tiny_benchmark: Bu
     assert method.notes[0].count("transformer") <= 2  # as the winner, and with its gain
 
 
+@pytest.mark.slow
 def test_areas_are_those_of_validation_runs_with_the_same_encoder(
     start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -54,6 +54,7 @@ def settings_of(folder: Path, row: str) -> dict[str, Any]:
     ]
 
 
+@pytest.mark.slow
 def test_five_rows_beside_the_papers(run_ablation: Reproduce, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     printed = run_ablation(seeds=2)
     table = [line.replace("│", " ").split() for line in printed.splitlines()]
@@ -91,6 +92,7 @@ def test_rows_of_limit_change_one_setting_and_all_pre_train_alike() -> None:
     assert {resolve(row.preset, "cifar100", row.settings).settings["recipe"] for row in quick} == {"quick"}
 
 
+@pytest.mark.slow
 def test_rows_differ_in_what_they_are_named_for_and_share_the_rest(run_ablation: Reproduce, tmp_path: Path) -> None:
     run_ablation("fake_phases=2", "meta_steps=2", "trials=1", "trial=2")
     assert settings_of(tmp_path, "calibration")["tasks"] == "plain"
