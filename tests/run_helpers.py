@@ -15,7 +15,7 @@ import torch
 from matplotlib.figure import Figure
 from rich.console import Console
 
-from fscil import runs
+from fscil import methods, runs
 from fscil.config import overrides_of, resolve
 from fscil.engine.metrics_log import MetricsLog
 from fscil.files import write_atomically
@@ -29,6 +29,12 @@ PLUS = ["calibrator=transformer", "base_margin=0.4"]  # of limit-plus: calibrate
 PAIRED = ["calibrator=paired", "shift=1", "mirror=true"]
 QUIET = Console(quiet=True)
 Start = Callable[..., Result]
+FEW = ("decoupled-cosine", "finetune", "icarl", "limit")  # class means, training, exemplars, a calibrator
+
+
+def every_method(*more: Any) -> list[Any]:
+    """(name, *more) for every method: FEW are tested by make test, the others by make test-slow."""
+    return [pytest.param(name, *more, marks=() if name in FEW else pytest.mark.slow) for name in methods.names()]
 
 
 def where(folder: Path, checkpoint_seconds: float = 0.0) -> runs.RunEnvironment:

@@ -1,4 +1,4 @@
-"""Saved models: a new process predicts what the run predicted, for every method; and class names for users' images."""
+"""Saved models: a new process predicts what the run predicted; and class names for users' images."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from PIL import Image
 from rich.console import Console
 
 import fscil
-from fscil import datasets, methods, runs
+from fscil import datasets, runs
 from fscil.config import overrides_of, resolve
 from fscil.datasets.decode import decode
 from fscil.errors import UserError
-from run_helpers import PAIRED, PLUS, SHORT, run_on_digits
+from run_helpers import FEW, PAIRED, PLUS, SHORT, run_on_digits
 
 SMALL = {"digits": [], "glyphs": ["images_per_class=5", "test_images_per_class=3"]}
 
@@ -54,8 +54,7 @@ for run in sorted(Path(sys.argv[1]).iterdir()):
 @pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("benchmark", ["digits", pytest.param("glyphs", marks=pytest.mark.slow)])
 def test_a_new_process_predicts_what_the_run_predicted(benchmark: str, tmp_path: Path) -> None:
-    names = methods.names() if benchmark == "digits" else ["decoupled-cosine", "finetune", "limit"]  # glyphs take long
-    presets = {**{name: (name, []) for name in names}, "paired": ("limit-plus", PAIRED)}
+    presets = {**{name: (name, []) for name in FEW}, "paired": ("limit-plus", PAIRED)}
     for folder, (name, more) in presets.items():
         config = resolve(name, benchmark, overrides_of(name, benchmark, [*SHORT, *SMALL[benchmark], *more]))
         environment = runs.RunEnvironment(torch.device("cpu"), tmp_path / folder)

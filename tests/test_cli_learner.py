@@ -6,6 +6,8 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from cli_call import Fscil
 from cli_process import fscil_process, popen
 from fscil import Learner

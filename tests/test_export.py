@@ -96,7 +96,10 @@ def opened(learner: Learner, path: Path) -> Pair:
     return Pair(learner, path, session, json.loads(session.get_modelmeta().custom_metadata_map["fscil"]))
 
 
-@pytest.fixture(scope="module", params=list(MODELS))
+FIRST, *OTHERS = MODELS
+
+
+@pytest.fixture(scope="module", params=[FIRST, *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)])
 def pair(request: pytest.FixtureRequest, photos: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Pair:
     """A learner with four base classes, one of them forgotten, and two that it was taught; and its file."""
     learner = learner_of(model_of(MODELS[request.param], 4), ["oak", "elm", "ash", "fir"])

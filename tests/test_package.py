@@ -15,6 +15,8 @@ import pytest
 import fscil
 from fscil import datasets
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parent.parent
 
 
@@ -113,7 +115,6 @@ def test_installed_command_and_module_work(installed: Path) -> None:
     assert [line.split()[0] for line in listed.splitlines()][: len(datasets.BUILT_IN)] == list(datasets.BUILT_IN)
 
 
-@pytest.mark.slow
 def test_demo_ends_with_table_model_and_report(installed: Path, tmp_path: Path) -> None:
     """The command of `make demo`, shortened, from the installed package; the second time it reads what it finds."""
     line = next(line for line in (ROOT / "Makefile").read_text().splitlines() if "fscil compare" in line)

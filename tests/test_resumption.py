@@ -11,7 +11,7 @@ from fscil import methods, runs
 from fscil.config import resolve
 from fscil.errors import UserError
 from fscil.results import read_result
-from run_helpers import QUIET, PowerCut, PowerCutError, Start, lines, where
+from run_helpers import QUIET, PowerCut, PowerCutError, Start, every_method, lines, where
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -28,7 +28,7 @@ def test_left_over_checkpoints_are_not_taken_for_those_of_a_new_run(
         start("limit")
 
 
-@pytest.mark.parametrize("name", methods.names())
+@pytest.mark.parametrize("name", every_method())
 def test_a_finished_run_leaves_no_checkpoint(
     start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
@@ -64,10 +64,10 @@ CHECKED = [*FIXED, "check=true", "calibrator=paired,transformer", "base=5", "ima
     ("name", "more"),
     [
         *((name, []) for name in methods.names()),
-        ("limit", FIXED),
-        ("limit", CHECKED),
+        pytest.param("limit", FIXED, marks=pytest.mark.slow),
+        pytest.param("limit", CHECKED, marks=pytest.mark.slow),
         ("limit", RELEASED),
-        ("limit", ["turned=0.5"]),
+        pytest.param("limit", ["turned=0.5"], marks=pytest.mark.slow),
     ],
 )
 def test_interrupted_at_every_line_of_its_metrics_and_resumed(

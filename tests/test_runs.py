@@ -21,10 +21,10 @@ from fscil.errors import UserError
 from fscil.methods import encoder_cache
 from fscil.metrics import Headline
 from fscil.results import read_result
-from run_helpers import QUIET, Start, lines, where
+from run_helpers import QUIET, Start, every_method, lines, where
 
 
-@pytest.mark.parametrize("name", methods.names())
+@pytest.mark.parametrize("name", every_method())
 def test_a_run_folder_holds_all_of_it(start: Start, tmp_path: Path, name: str) -> None:
     result = start(name, drawn=True)
     folder = tmp_path / "run"
@@ -56,7 +56,7 @@ def test_numbers_are_those_of_the_predictions(start: Start, tmp_path: Path, name
     assert result.confusion == confusion_matrix(labels, predictions[-1], labels=range(7)).tolist()
 
 
-@pytest.mark.parametrize("name", methods.names())
+@pytest.mark.parametrize("name", every_method())
 def test_every_method_obeys_the_margin(start: Start, tmp_path: Path, name: str) -> None:
     """It changes the predictions, in the run and in the saved model, and nothing else."""
     results = {margin: start(name, f"base_margin={margin}", folder=str(margin)) for margin in (0.0, 0.3, 1000.0)}

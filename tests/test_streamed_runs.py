@@ -43,16 +43,21 @@ def start(method: str, photos: Path, out: Path, *more: str) -> Result:
     return runs.start(config, where(out), Console(quiet=True))
 
 
+MORE = [
+    ("limit", ["check=false", "encoder_lr=0", "fake_classes=mixed", "whiten=1"]),
+    ("limit", ["check=true", "calibrator=paired,transformer"]),
+    ("limit", ["check=false", "tasks=replaced", "augmented_steps=1", "refresh_every=1", "calibrator=bi-lstm"]),
+    ("cec", []),
+    ("cec", ["encoder_lr=0"]),
+]
+
+
 @pytest.mark.parametrize(
     ("method", "more"),
     [
         ("limit", ["check=false"]),
-        ("limit", ["check=false", "encoder_lr=0", "fake_classes=mixed", "whiten=1"]),
-        ("limit", ["check=true", "calibrator=paired,transformer"]),
-        ("limit", ["check=false", "tasks=replaced", "augmented_steps=1", "refresh_every=1", "calibrator=bi-lstm"]),
-        ("cec", []),
-        ("cec", ["encoder_lr=0"]),
         ("decoupled-cosine", []),
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in MORE),
     ],
 )
 def test_a_streamed_run_has_the_numbers_of_a_resident_one(

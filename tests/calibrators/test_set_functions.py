@@ -171,7 +171,7 @@ def test_every_weight_learns(cls: type[Calibrator]) -> None:
     assert all(parameter.grad is not None and parameter.grad.abs().max() > 0 for parameter in module.parameters())
 
 
-@pytest.mark.parametrize("cls", [DeepSets, BiLSTM, Graph])
+@pytest.mark.parametrize("cls", [DeepSets, pytest.param(BiLSTM, marks=pytest.mark.slow), Graph])
 @torch.no_grad()
 def test_many_classes_and_queries_are_computed_in_parts(cls: type[Calibrator]) -> None:
     """With little memory: the same logits, and no tensor of all queries x classes x d."""

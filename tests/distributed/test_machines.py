@@ -9,6 +9,8 @@ import jobs
 import machine_jobs
 import pytest
 
+pytestmark = pytest.mark.slow
+
 Found = list[dict[str, Any]]  # by process
 
 

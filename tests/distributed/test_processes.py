@@ -14,6 +14,8 @@ from torch import Tensor
 
 from fscil.engine.checkpoint import load_tensors
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:

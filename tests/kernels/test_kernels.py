@@ -45,7 +45,8 @@ def close(found: Tensor, expected: Tensor, tolerance: float) -> None:
 
 # rows: less than a tile, not a multiple of one, several tiles per part
 @pytest.mark.parametrize(
-    ("n", "channels", "size"), [(1, 16, 3), (3, 32, 5), (5, 64, 8), (300 if DEVICE == "cuda" else 9, 16, 24)]
+    ("n", "channels", "size"),
+    [(1, 16, 3), (3, 32, 5), (5, 64, 8), pytest.param(300 if DEVICE == "cuda" else 9, 16, 24, marks=pytest.mark.slow)],
 )
 @pytest.mark.parametrize("with_shortcut", [False, True], ids=["plain", "shortcut"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])

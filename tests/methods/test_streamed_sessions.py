@@ -15,13 +15,13 @@ from rich.console import Console
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fscil import methods
 from fscil.benchmark import Benchmark
 from fscil.datasets import decode, folder
 from fscil.engine import Engine
 from fscil.images import StreamedImages
 from fscil.methods import Method
 from fscil.protocol import run_protocol
+from run_helpers import every_method
 
 MakeMethod = Callable[..., Method]
 SIZE = 8
@@ -57,11 +57,11 @@ def assert_same(one: Method, two: Method) -> None:
 @pytest.mark.parametrize(
     ("name", "settings"),
     [
-        *((name, {}) for name in methods.names()),
+        *every_method({}),
         ("limit", {"encoder_lr": 0, "fake_classes": "base", "mirror": True}),
-        ("limit", {"encoder_lr": 0, "fake_classes": "mixed", "rows": "trained"}),
+        pytest.param("limit", {"encoder_lr": 0, "fake_classes": "mixed", "rows": "trained"}, marks=pytest.mark.slow),
         ("limit", {"calibrator": "paired", "rows": "means", "shift": 1, "whiten": 1.0}),
-        ("limit", {"tasks": "plain"}),
+        pytest.param("limit", {"tasks": "plain"}, marks=pytest.mark.slow),
     ],
 )
 def test_streamed_images_give_the_same_numbers(
@@ -79,7 +79,7 @@ def test_streamed_images_give_the_same_numbers(
     assert all(torch.equal(of_resident[t].predictions, of_streamed[t].predictions) for t in (1, 2, 0))
 
 
-@pytest.mark.parametrize("steps", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("steps", [1, *(pytest.param(steps, marks=pytest.mark.slow) for steps in (2, 3, 4)), 5])
 def test_how_an_epoch_is_cut_changes_no_number(
     photo_folder: Callable[..., Path], make_method: MakeMethod, steps: int
 ) -> None:
