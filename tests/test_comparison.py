@@ -99,6 +99,11 @@ def test_notes_are_said_once(make_result: Callable[..., Result]) -> None:
     assert notes(results) == ["note: simplified"]
 
 
+def test_warnings_of_runs_are_said_wherever_they_were_computed(make_result: Callable[..., Result]) -> None:
+    results = [make_result(warnings=["other shots"]), make_result(seed=2, warnings=["other shots"], note="simplified")]
+    assert notes(results) == ["warning: other shots", "note: simplified"]
+
+
 def test_every_method_of_the_papers_table_in_its_order_and_with_its_augmentations() -> None:
     found = every_method("cifar100", [])
     named = [entry.partition(":")[0] for entry in found]
@@ -116,6 +121,9 @@ def test_rows_have_settings_of_their_own_and_can_be_left_out() -> None:
     assert [row.name for row in rows[:2]] == ["limit", "limit fake_way=1 epochs=2"]
     assert rows[1].settings == ("epochs=3", "meta_steps=9", "fake_way=1", "epochs=2")
     assert {row.preset for row in rows} == set(methods.names()) - {"finetune"}
+    several = ["limit", "limit:epochs=2", "teen"]
+    assert [row.name for row in rows_of("digits", [*several, "-limit:epochs=2"], [])] == ["limit", "teen"]
+    assert [row.name for row in rows_of("digits", [*several, "-limit"], [])] == ["teen"]
     with pytest.raises(UserError, match="unknown method to leave out 'limmit': did you mean 'limit'"):
         rows_of("digits", ["limit", "-limmit"], [])
     with pytest.raises(UserError, match="no method is left"):
@@ -163,9 +171,20 @@ def test_a_line_says_which_methods_have_which_encoder() -> None:
 
 
 def test_of_many_methods_limit_is_paired_with_each() -> None:
-    assert pairs(["a", "b", "c"]) == [("a", "b"), ("a", "c"), ("b", "c")]
-    assert pairs(["a", "b", "limit", "c", "d"]) == [("limit", "a"), ("limit", "b"), ("limit", "c"), ("limit", "d")]
-    assert pairs(["a", "b", "c", "d", "e"])[-1] == ("a", "e")
+    few, many = configs_of("digits", "teen,cec,limit"), configs_of("digits", "teen,cec,limit,icarl,eeil")
+    assert pairs(few) == [("teen", "cec"), ("teen", "limit"), ("cec", "limit")]
+    assert pairs(many) == [("limit", "teen"), ("limit", "cec"), ("limit", "icarl"), ("limit", "eeil")]
+    del many["limit"]
+    many |= configs_of("digits", "fact")
+    assert pairs(many) == [("teen", "cec"), ("teen", "icarl"), ("teen", "eeil"), ("teen", "fact")]
+
+
+def test_of_many_rows_each_is_paired_with_the_limit_of_its_augmentation() -> None:
+    configs = configs_of("cifar100", "all")
+    found = {b: a for a, b in pairs(configs)}
+    assert found.keys() == configs.keys() - {"limit"}
+    assert found["cec augmentation=basic"] == "limit augmentation=basic"
+    assert {found[name] for name in found if name != "cec augmentation=basic"} == {"limit"}
 
 
 def test_the_files_behind_the_numbers_are_named_and_a_deleted_one_is_made_again(

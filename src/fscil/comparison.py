@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
@@ -10,11 +10,11 @@ from pathlib import Path
 from rich.console import Console
 
 from fscil import distributed, grid, methods, paper, runs
-from fscil.config import check_overrides, overrides_of, resolve, split_override
+from fscil.config import Config, check_overrides, overrides_of, resolve, split_override
 from fscil.errors import UserError
 from fscil.files import check_replaceable
 from fscil.naming import choose, quotable
-from fscil.pairing import paired_lines, same_embedding, unlike_encoders
+from fscil.pairing import different_embedding, paired_lines, same_embedding, unlike_encoders
 from fscil.report.curve import write_curve
 from fscil.report.html import write_report
 from fscil.results import Result
@@ -41,7 +41,7 @@ def compare(
     """Run every method with every seed; finished runs in the folder are read, interrupted ones resumed.
 
     A method may have settings of its own, as in limit:augmentation=basic; `all` stands for every method, pre-trained as
-    `limit` is, and -NAME leaves one out.
+    `limit` is, and -NAME leaves one out, with all of its rows or, as -limit:augmentation=basic, with a single one.
     """
     rows = rows_of(benchmark, presets, overrides)
     jobs = grid.build_jobs(benchmark, rows, seeds, prefix=benchmark)
@@ -53,7 +53,7 @@ def compare(
     distributed.broadcast(lambda: write_curve(results, folder / "curve.png"))
     distributed.broadcast(lambda: write_report(results, folder / "report.html", same_embedding))
     configs = {job.row: job.config for job in jobs}
-    differences = [line for a, b in pairs(list(groups)) for line in paired_lines(groups, configs, a, b)]
+    differences = [line for a, b in pairs(configs) for line in paired_lines(groups, configs, a, b)]
     behind = [*sources(jobs, folder), *places(folder, folder / jobs[0].folder)]
     return Comparison(results, unlike_encoders(configs), [*differences, *notes(results), *behind])
 
@@ -72,11 +72,11 @@ def rows_of(benchmark: str, entries: Sequence[str], overrides: Sequence[str]) ->
         if not entry.startswith("-"):
             found |= dict.fromkeys(in_all if entry == "all" else [entry])
     for name in left_out if found else []:
-        choose(name, [entry.partition(":")[0] for entry in found], "method to leave out")
+        choose(name, [*found, *dict.fromkeys(entry.partition(":")[0] for entry in found)], "method to leave out")
     rows = []
     for entry in found:
         preset, *own = entry.split(":")
-        if preset not in left_out:
+        if preset not in left_out and entry not in left_out:
             given = [*recipe, *overrides] if entry in in_all else overrides
             settings = (*overrides_of(preset, benchmark, given), *own)
             rows.append(grid.Row(entry.replace(":", " "), preset, settings))
@@ -107,12 +107,22 @@ def recipe_of_limit(benchmark: str, overrides: Sequence[str]) -> list[str]:
     return [f"recipe={resolve(LIMIT, benchmark, overrides_of(LIMIT, benchmark, overrides)).settings['recipe']}"]
 
 
-def pairs(rows: Sequence[str]) -> list[tuple[str, str]]:
-    """Everyone with everyone else; of many, `limit`, or else the first, with everyone else."""
+def pairs(configs: Mapping[str, Config]) -> list[tuple[str, str]]:
+    """Everyone with everyone else; of many, `limit`, or else the first, with everyone else.
+
+    If that method has several rows, such as one for each augmentation, each is paired with the one on its embedding.
+    """
+    rows = list(configs)
     if len(rows) <= MOST_PAIRED:
         return list(combinations(rows, 2))
     first = LIMIT if LIMIT in rows else rows[0]
-    return [(first, row) for row in rows if row != first]
+    its = [first, *(row for row in rows if row != first and configs[row].preset == configs[first].preset)]
+    found = []
+    for row in rows:
+        partners = (each for each in its if each != row and not different_embedding(configs[each], configs[row]))
+        if row != first:
+            found.append((next(partners, first), row))
+    return found
 
 
 def sources(jobs: Sequence[grid.Job], folder: Path) -> list[str]:
@@ -126,7 +136,10 @@ def sources(jobs: Sequence[grid.Job], folder: Path) -> list[str]:
 
 
 def notes(results: Sequence[Result]) -> list[str]:
-    return [f"note: {note}" for note in dict.fromkeys(result.note for result in results if result.note)]
+    """Each once, of runs that were computed before or in another process, too."""
+    warnings = dict.fromkeys(warning for result in results for warning in result.warnings)
+    told = dict.fromkeys(result.note for result in results if result.note)
+    return [*(f"warning: {warning}" for warning in warnings), *(f"note: {note}" for note in told)]
 
 
 def places(folder: Path, first_run: Path) -> list[str]:

@@ -122,7 +122,7 @@ def show(result: Result, folder: Path, as_json: bool) -> None:
 def compare(
     benchmark: Benchmark,
     overrides: Overrides = None,
-    methods: Annotated[str, typer.Option(help="Methods or presets, separated by commas; see below.")] = (
+    methods: Annotated[str, typer.Option(help="Methods or presets, separated by commas; see above.")] = (
         "limit-plus,decoupled-cosine-plus,limit,decoupled-cosine"
     ),
     seeds: Seeds = 5,
