@@ -29,6 +29,13 @@ from fscil.settings import setting
 
 @dataclass(frozen=True)
 class TopicSettings(ReplaySettings):
+    session_lr: float = setting(
+        0.03,
+        "learning rate in few-shot sessions; chosen on base classes of CIFAR100, where TOPIC's 0.1, whose best epoch "
+        "it finds on test data, forgets everything by the last epoch",
+        least=0,
+        most=HIGHEST_RATE,
+    )
     memory: str = setting(
         "400+1/class",
         "N+1/class: an anchor image for each of N nodes of base classes and one node of each new class",
