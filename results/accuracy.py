@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import statistics
+from collections.abc import Sequence
 
 from fscil import grid, paper
 from fscil.pairing import at_zero, new_at_base_of
@@ -10,6 +12,8 @@ from fscil.reproduce.ablation import step_cells
 from fscil.results import Measure
 from results import choices, elsewhere
 from results.summaries import (
+    FOLDER,
+    Results,
     Runs,
     compared,
     difference,
@@ -23,12 +27,14 @@ from results.summaries import (
     paper_line,
     paragraph,
     points,
+    read,
     seeds,
     session_table,
     spread,
     values,
 )
 
+CHOSEN_EPOCHS = FOLDER / "methods" / "session-epochs.json"
 NAMES = {  # files and their labels
     "limit-plus": "**limit-plus**",
     "decoupled-cosine-plus": "**decoupled-cosine-plus**",
@@ -216,7 +222,6 @@ def ablation() -> str:
     steps = [("calibration", "prototype"), ("meta-1", "calibration"), ("meta-c", "meta-1")]
     said = [f"`{a}` {compared(runs[a], runs[b], 'area')} `{b}`" for a, b in steps]
     gap = mean(runs["prototype"], "last") - rows["prototype"][-1]
-    finetuned = mean(runs["finetune"], lambda result: result.accuracy[1])
     n, first = len(runs["meta-c"]), runs["meta-c"][0].seed
     return "\n".join(
         [
@@ -227,9 +232,25 @@ def ablation() -> str:
                 f"""`fscil reproduce ablation --seeds {n} --first-seed {first}`: rows of one seed share their encoder.
                 {listed(said)}. In all, `meta-c`, which is `limit`,
                 {compared(runs["meta-c"], runs["prototype"], "area")} `prototype`. Our prototypes end {points(gap)} the
-                paper's. Finetuning stands at {finetuned:.2f} after session 1, in the paper at
-                {rows["finetune"][1]:.2f}: ours starts from a cosine head and trains every layer for TOPIC's 70
-                epochs, which the paper's may not have done."""
+                paper's."""
             ),
+            paragraph(finetuned(runs["finetune"], rows["finetune"])),
         ]
     )
+
+
+def finetuned(results: Results, theirs: Sequence[float]) -> str:
+    """Why ours forgets faster than the paper's, as far as we know."""
+    chosen = json.loads(CHOSEN_EPOCHS.read_text())["accuracy"]["finetune"]["1"]
+    (gentle,) = read(FOLDER / "methods", "finetune-five-epochs")
+    above = all(ours >= its for ours, its in zip(gentle.accuracy, theirs, strict=True))
+    return f"""Finetuning stands at {mean(results, lambda result: result.accuracy[1]):.2f} after session 1, in the
+        paper at {theirs[1]:.2f}, and at {mean(results, "last"):.2f} in the last session, in the paper at
+        {theirs[-1]:.2f}. Ours has TOPIC's 70 epochs at a rate of 0.1, of which TOPIC chooses one by test accuracy; by
+        its rule ours stands at
+        {chosen["chosen"][1]:.2f} and {chosen["chosen"][-1]:.2f}, with the last epochs of the same run at
+        {chosen["last"][1]:.2f} and {chosen["last"][-1]:.2f}, so that is not the reason. What matters is how long
+        and how fast it trains: with the five epochs that the logs of LIMIT's released code name, and a rate of 0.01,
+        ours stands at {gentle.accuracy[1]:.2f} and {gentle.accuracy[-1]:.2f}, {"in every" if above else "not in every"}
+        session at or above the paper's row. (One seed each, from the embedded encoder. Rates of 0.1, 0.01 and 0.003
+        were tried to explain the gap; no setting was taken from that.)"""

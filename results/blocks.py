@@ -31,6 +31,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "pairs": accuracy.pairs,
     "ablation": accuracy.ablation,
     "methods": others.methods,
+    "method-costs": others.method_costs,
     "basic": others.basic,
     "released-code": others.departures,
     "task-sampling": choices.task_sampling,
