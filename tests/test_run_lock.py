@@ -73,6 +73,18 @@ def test_a_live_run_cannot_be_resumed_by_another_process(start: Start, tmp_path:
     assert not (tmp_path / "run" / ".result.json.0123abcd.part").exists()
 
 
+def test_a_start_that_is_refused_does_not_hold_the_folder_even_for_a_moment(
+    start: Start, tmp_path: Path, power_cut: PowerCut, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with power_cut(lines=1), pytest.raises(PowerCutError):
+        start("decoupled-cosine")
+    with monkeypatch.context() as patch:
+        patch.setattr(RunLock, "take", lambda _: pytest.fail("a process that resumes the run would be refused now"))
+        with pytest.raises(UserError, match="already holds a run; continue it with --resume"):
+            start("decoupled-cosine", seed=2)
+    assert runs.resume(where(tmp_path / "run"), QUIET).seed == 1
+
+
 def test_a_lock_file_that_its_owner_just_removed_is_not_a_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second process opens the file, then the first removes it and is gone; a third may make a new one."""
     first, second, third = (RunLock(tmp_path) for _ in range(3))

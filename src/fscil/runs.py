@@ -54,6 +54,8 @@ def new_folder(config: Config) -> Path:
 
 def start(config: Config, environment: RunEnvironment, console: Console) -> Result:
     """Start a new run in a folder that holds no other run."""
+    # before the lock, too: a start that is refused must not be in the way of a process that resumes that other run
+    distributed.broadcast(lambda: check_unused(environment.folder))
     with run_lock.held(environment.folder):
         return start_here(config, environment, console)
 
