@@ -126,6 +126,8 @@ def test_rows_have_settings_of_their_own_and_can_be_left_out() -> None:
     assert [row.name for row in rows_of("digits", [*several, "-limit"], [])] == ["teen"]
     with pytest.raises(UserError, match="unknown method to leave out 'limmit': did you mean 'limit'"):
         rows_of("digits", ["limit", "-limmit"], [])
+    with pytest.raises(UserError, match=r"to leave out 'limit:epochs=3': known are limit$"):
+        rows_of("digits", ["limit", "-limit:epochs=3"], [])
     with pytest.raises(UserError, match="no method is left"):
         rows_of("digits", ["limit", "-limit"], [])
     with pytest.raises(UserError, match="no method is left"):

@@ -71,8 +71,9 @@ def rows_of(benchmark: str, entries: Sequence[str], overrides: Sequence[str]) ->
     for entry in named:
         if not entry.startswith("-"):
             found |= dict.fromkeys(in_all if entry == "all" else [entry])
+    can_be_left_out = dict.fromkeys([*found, *(entry.partition(":")[0] for entry in found)])
     for name in left_out if found else []:
-        choose(name, [*found, *dict.fromkeys(entry.partition(":")[0] for entry in found)], "method to leave out")
+        choose(name, can_be_left_out, "method to leave out")
     rows = []
     for entry in found:
         preset, *own = entry.split(":")
