@@ -87,7 +87,8 @@ def accuracies(name: str, benchmark_name: str, seed: int, settings: Sequence[str
     for which in ("last", "chosen"):
         engine = Engine(seed=seed, console=Console(stderr=True))
         method = methods.get(config.method)(config.method_settings(), Context(engine, benchmark.mean, benchmark.std))
-        assert isinstance(method, SessionMethod)
+        if not isinstance(method, SessionMethod):
+            raise UserError(f"{name} does not train in few-shot sessions; name a method that does, such as icarl")
         method.learn_base(benchmark.sessions[0])
         if which == "last":
             answers = run_sessions(method, benchmark, lambda *_: None)
