@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn, cast
 
@@ -31,14 +32,26 @@ class Session:
 
     def announced(self) -> Session:
         """What may be known of a session before it arrives: its classes, and how many images of which size."""
-        return replace(self, images=cast(Images, NotYetSeen(self.images.shape)))
+        why = "the images of a session can be seen when it is learned, not before; take them from there"
+        return replace(self, images=cast(Images, OutOfSight(self.images.shape, why)))
+
+    @contextmanager
+    def lent(self) -> Iterator[Session]:
+        """The session to learn from. Afterwards its images are out of sight, even for those who kept it."""
+        lent = replace(self)
+        try:
+            yield lent
+        finally:
+            why = "the images of a session can be seen while it is learned, not later; keep exemplars in self.memory"
+            object.__setattr__(lent, "images", OutOfSight(self.images.shape, why))
 
 
 @dataclass(frozen=True)
-class NotYetSeen:
-    """In place of the images of a session that is only announced."""
+class OutOfSight:
+    """In place of the images of a session that cannot be seen now."""
 
     shape: torch.Size
+    why: str
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -52,7 +65,7 @@ class NotYetSeen:
         self._refuse()
 
     def _refuse(self) -> NoReturn:
-        raise UserError("the images of a session can be seen when it is learned, not before; take them from there")
+        raise UserError(self.why)
 
 
 @dataclass(frozen=True)

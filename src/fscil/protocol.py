@@ -84,7 +84,8 @@ def run_sessions(
         if i < first:
             continue
         if i > 0:
-            method.learn_session(session)
+            with session.lent() as lent:
+                method.learn_session(lent)
             settle(method, benchmark.seen(i))
         seen = benchmark.test_labels < benchmark.seen(i)
         if embeddings is None:
@@ -125,7 +126,8 @@ def learn_base(method: Method, benchmark: Benchmark, base_margin: float) -> None
     if held is not None:
         take_up(method, BASE, *held)
         return
-    method.learn_base(benchmark.sessions[0])
+    with benchmark.sessions[0].lent() as lent:
+        method.learn_base(lent)
     method.model.base_margin = base_margin
     settle(method, benchmark.seen(0))
     method.engine.save_checkpoint(BASE, method.state(), facts(method))

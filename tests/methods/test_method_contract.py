@@ -24,11 +24,11 @@ every_method = pytest.mark.parametrize("name", methods.names())
 
 
 def learn(method: Method, benchmark: Benchmark) -> list[Tensor]:
-    """Logits of all test images after every session."""
-    method.learn_base(benchmark.sessions[0])
-    found = [method.logits(benchmark.test_images)]
-    for session in benchmark.sessions[1:]:
-        method.learn_session(session)
+    """Logits of all test images after every session, whose images are out of sight by then."""
+    found = []
+    for i, session in enumerate(benchmark.sessions):
+        with session.lent() as lent:
+            (method.learn_session if i else method.learn_base)(lent)
         found.append(method.logits(benchmark.test_images))
     return found
 
@@ -80,6 +80,40 @@ def test_who_asks_for_images_that_have_not_arrived_is_refused(
     monkeypatch.setattr(Peeking, "look", staticmethod(look))
     with pytest.raises(UserError, match="images of a session can be seen when it is learned, not before"):
         api.run("decoupled-cosine", "digits", epochs=1, out=tmp_path / "run", device="cpu")
+
+
+class Hoarding(methods.get("decoupled-cosine")):  # type: ignore[misc]
+    """Keeps a session beyond its memory, which is none, and goes back to it."""
+
+    def learn_base(self, session: Session) -> None:
+        super().learn_base(session)
+        self.kept = session
+
+    def learn_session(self, session: Session) -> None:
+        super().learn_session(session)
+        assert session.images[0].shape == session.images.shape[1:]
+        self.kept.images[0]
+
+
+def test_who_asks_for_images_of_an_earlier_session_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(methods.METHODS, "decoupled-cosine", Hoarding)
+    with pytest.raises(UserError, match=r"while it is learned, not later; keep exemplars in self\.memory"):
+        api.run("decoupled-cosine", "digits", epochs=1, out=tmp_path / "run", device="cpu")
+
+
+@every_method
+def test_a_new_class_is_answered_by_the_number_under_which_it_arrived(
+    make_method: MakeMethod, tiny_benchmark: Callable[..., Benchmark], name: str
+) -> None:
+    """Shots of colours as different as these are told apart by their own columns of the logits."""
+    benchmark = tiny_benchmark(ways=(3,), shots=(5,), images=16)
+    known = {field.name for field in dataclasses.fields(methods.get(name).Settings)}
+    longer = {"session_epochs": 40} if "session_epochs" in known else {}
+    method = make_method(name, benchmark, epochs=12, augmentation="none", warmup=2, **longer)
+    learn(method, benchmark)
+    shots = benchmark.sessions[1]
+    answers = method.logits(shots.images)[:, list(shots.classes)].argmax(1) + shots.classes[0]
+    assert float((answers == shots.labels).float().mean()) > 0.6  # chance is 0.33
 
 
 @every_method

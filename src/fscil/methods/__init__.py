@@ -1,38 +1,29 @@
-"""Methods: one file each; the registry maps names to them."""
+"""Methods: one file each, and the file's name is the method's: icarl.py has icarl, fake_tasks.py none."""
 
 from __future__ import annotations
 
+from importlib import import_module
+from pkgutil import iter_modules
+
 from fscil.errors import UserError
-from fscil.methods.cec import Cec
-from fscil.methods.decoupled_cosine import DecoupledCosine
-from fscil.methods.decoupled_deepemd import DecoupledDeepEMD
-from fscil.methods.eeil import EEIL
-from fscil.methods.fact import Fact
-from fscil.methods.finetune import Finetune
-from fscil.methods.icarl import ICaRL
-from fscil.methods.joint import Joint
-from fscil.methods.limit import Limit
 from fscil.methods.memory import Memory
 from fscil.methods.method import Context, Method
-from fscil.methods.rebalancing import Rebalancing
-from fscil.methods.teen import Teen
-from fscil.methods.topic import Topic
 from fscil.naming import choose, entry_points
 
-METHODS: dict[str, type[Method]] = {
-    "limit": Limit,
-    "cec": Cec,
-    "decoupled-cosine": DecoupledCosine,
-    "decoupled-deepemd": DecoupledDeepEMD,
-    "eeil": EEIL,
-    "fact": Fact,
-    "finetune": Finetune,
-    "icarl": ICaRL,
-    "joint": Joint,
-    "rebalancing": Rebalancing,
-    "teen": Teen,
-    "topic": Topic,
-}
+
+def built_in() -> dict[str, type[Method]]:
+    """The methods in this folder: subclasses of Method that have settings of their own."""
+    found: dict[str, type[Method]] = {}
+    for file in iter_modules(__path__):
+        module = import_module(f"{__name__}.{file.name}")
+        for each in vars(module).values():
+            own = isinstance(each, type) and issubclass(each, Method) and each.__module__ == module.__name__
+            if own and "Settings" in vars(each):
+                found[file.name.replace("_", "-")] = each
+    return found
+
+
+METHODS = built_in()
 
 
 def names() -> list[str]:

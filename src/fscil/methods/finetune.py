@@ -8,8 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch.nn.functional as F
+
 from fscil.benchmark import Session
-from fscil.methods.pretrain import COSINE
 from fscil.methods.replay import SessionMethod, SessionSettings, check_session
 
 
@@ -31,7 +32,7 @@ class Finetune(SessionMethod):
         self.train_session(
             name,
             session,
-            forward=lambda images: COSINE.forward(model, images),
-            loss=lambda embeddings, batch: COSINE.loss(model, embeddings, batch),
+            forward=model.encoder,
+            loss=lambda f, batch: F.cross_entropy(model.calibrator(model.rows, f), batch["labels"]),
         )
         model.eval()

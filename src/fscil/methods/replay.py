@@ -36,6 +36,12 @@ class SessionSettings(PretrainSettings):
     )
     session_lr: float = setting(0.1, "TOPIC's", least=0, most=HIGHEST_RATE)
     session_decay_epoch: int = setting(60, "TOPIC's: the learning rate falls to a tenth", least=0, most=MOST_STEPS)
+    head: str = setting(
+        "linear",
+        "linear: row . f / |f|, in which the rows of new classes grow from 0; cosine: scale * cos(row, f)",
+        origin="TOPIC's",
+        choices=("linear", "cosine"),
+    )
 
 
 @dataclass(frozen=True)
@@ -62,12 +68,6 @@ class ReplaySettings(SessionSettings):
         "what normalises activations in few-shot sessions: each batch, or the averages of pre-training",
         choices=("batch", "global"),
     )
-    head: str = setting(
-        "linear",
-        "linear: row . f / |f|, in which the rows of new classes grow from 0; cosine: scale * cos(row, f)",
-        origin="TOPIC's",
-        choices=("linear", "cosine"),
-    )
     new_rows: str = setting(
         "random",
         "where rows of new classes start: N(0, 0.001) or, imprinted, the mean of the class's embeddings",
@@ -88,6 +88,9 @@ class SessionMethod(Method):
 
     def learn_base(self, session: Session) -> None:
         self.model = pretrain(session, self.settings, self.context, objective=self.objective())
+        if self.settings.head == "linear":  # the same logits as those of pre-training
+            self.model.rows.data = self.settings.scale * F.normalize(self.model.rows.data, dim=1)
+            self.model.set_calibrator("linear")
 
     def objective(self) -> Objective:
         """Of base training."""
@@ -149,9 +152,6 @@ class ReplayMethod(SessionMethod):
 
     def learn_base(self, session: Session) -> None:
         super().learn_base(session)
-        if self.settings.head == "linear":  # the same logits as those of pre-training
-            self.model.rows.data = self.settings.scale * F.normalize(self.model.rows.data, dim=1)
-            self.model.set_calibrator("linear")
         self.remember(session)
 
     def begin(self, session: Session, name: str) -> Model:
