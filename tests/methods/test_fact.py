@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -49,6 +50,38 @@ def test_a_mixture_is_of_a_virtual_class_and_then_of_a_base_class() -> None:
         expected += counts * both / 4
     assert float(forecasting_loss(f, torch.tensor(valid), BASE)) == pytest.approx(expected, rel=1e-5)
     assert float(forecasting_loss(f, torch.zeros(6, dtype=torch.bool), BASE)) == 0  # all images of one class
+
+
+def test_the_loss_of_a_step(
+    make_method: MakeMethod, tiny_benchmark: Callable[..., Benchmark], recording_engine: Any
+) -> None:
+    """CE + gamma (reserving loss + forecasting loss of mixtures, halfway through the network, of neighbours)"""
+    benchmark = tiny_benchmark()
+    method = make_method("fact", benchmark, engine=recording_engine, virtual=3, gamma=0.4, alpha=0.8, scale=9.0)
+    method.learn_base(benchmark.sessions[0])
+    stage, model = recording_engine.stages[-1], method.model
+    batch = {name: each[0] for name, each in stage.prepare(0).items()}
+    y = batch["labels"].tolist()
+    torch.manual_seed(3)
+    found = float(stage.loss(batch))
+    torch.manual_seed(3)
+    lam = float(torch.distributions.Beta(0.8, 0.8).sample())
+    with torch.no_grad():
+        h = model.encoder.first(batch["images"])
+        z = model.encoder.second(torch.stack([lam * h[i] + (1 - lam) * h[i - 1] for i in range(len(y))]))
+        rows = nn.functional.normalize(torch.cat([model.rows, model.calibrator.prototypes]).double(), dim=1)
+        f, f_z = (
+            (9 * nn.functional.normalize(each.double(), dim=1) @ rows.T).tolist() for each in (model.encoder.second(h), z)
+        )
+    base, virtual, real, mixed = range(4), range(4, 7), 0.0, []
+    for i, label in enumerate(y):
+        real += cross_entropy(f[i], label) / len(y)
+        real += 0.4 * cross_entropy(f[i], best(f[i], virtual), left_out=label) / len(y)
+        if label != y[i - 1]:
+            first, second = best(f_z[i], virtual), best(f_z[i], base)
+            mixed.append(cross_entropy(f_z[i], first) + cross_entropy(f_z[i], second, left_out=first))
+    assert 0 < len(mixed) < len(y)
+    assert found == pytest.approx(real + 0.4 * sum(mixed) / len(mixed), rel=1e-3)
 
 
 def test_as_many_prototypes_are_reserved_as_classes_are_to_come(

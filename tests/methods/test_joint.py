@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
+from torch.nn.functional import normalize
 
 from fscil.benchmark import Benchmark, Session
 from fscil.methods import Method
@@ -46,6 +48,23 @@ def test_the_last_session_is_trained_afresh_on_everything(
             assert torch.allclose(method.model.rows, means)
     assert [note for note in method.notes if "class means" in note] == method.notes
     assert len(method.notes) == (which == "last")
+
+
+def test_a_step_is_cross_entropy_over_everything_seen_so_far(
+    make_method: MakeMethod, tiny_benchmark: Callable[..., Benchmark], recording_engine: Any
+) -> None:
+    benchmark = tiny_benchmark()
+    method = make_method("joint", benchmark, engine=recording_engine, joint_sessions="all", batch=1000, scale=7.0)
+    method.learn_base(benchmark.sessions[0])
+    method.learn_session(benchmark.sessions[1])
+    stage, model = recording_engine.stages[-1], method.model
+    batch = {name: each[0] for name, each in stage.prepare(0).items()}
+    assert sorted(batch["labels"].tolist()) == sorted(all_of(benchmark, 2).labels.tolist())
+    with torch.no_grad():
+        f = normalize(model.encoder(batch["images"]).double(), dim=1)
+        logits = 7 * f @ normalize(model.rows.double(), dim=1).T
+    losses = [float(torch.logsumexp(own, 0) - own[label]) for own, label in zip(logits, batch["labels"], strict=True)]
+    assert float(stage.loss(batch)) == pytest.approx(sum(losses) / len(losses), rel=1e-4)
 
 
 def test_the_margin_outlives_the_training(make_method: MakeMethod, tiny_benchmark: Callable[..., Benchmark]) -> None:
