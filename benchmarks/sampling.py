@@ -1,6 +1,6 @@
 """LIMIT's fake tasks (FIT) against CEC's pseudo-incremental ones (PIL): the cost of a step's data.
 
-As on CIFAR100: 60 base classes of 500 images, either sampler with the sizes of its own method.
+As on CIFAR100: 60 base classes of 500 images, each task with the sizes that its preset has there.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import torch
 from benchmarks.figures import Figure, seconds, wait
 from fscil import augment
 from fscil.benchmark import Session
+from fscil.config import resolve
 from fscil.episodes import (
     ImageTasks,
     PseudoImageTasks,
@@ -22,10 +23,10 @@ from fscil.episodes import (
     sample_pseudo_tasks,
     sizes,
 )
+from fscil.methods.fake_tasks import fake_shape, pseudo_shape
 
 CLASSES, OF_CLASS = 60, 500
-FIT = TaskShape(phases=2, way=5, shot=5, queries=2)  # of limit on most benchmarks
-PIL = PseudoShape(way=15, shot=1, queries=15)  # of cec
+FIT = ("limit", "limit-paper")  # presets with fake tasks
 STEPS = 10
 
 
@@ -35,33 +36,41 @@ def session_on(device: str) -> Session:
     return Session(tuple(range(CLASSES)), images, torch.arange(n, device=device) % CLASSES)
 
 
-def draws(session: Session) -> tuple[Callable[[], object], Callable[[], object]]:
+def shapes(name: str) -> tuple[TaskShape, PseudoShape]:
+    """Of the preset's fake tasks and of CEC's pseudo-incremental ones."""
+    fake, pseudo = (resolve(each, "cifar100").method_settings() for each in (name, "cec"))
+    return fake_shape(fake), pseudo_shape(pseudo)
+
+
+def draws(session: Session, fit: TaskShape, pil: PseudoShape) -> tuple[Callable[[], object], Callable[[], object]]:
     """Which images each task has, alone."""
     members, counts = class_members(session.labels, CLASSES)
     generator = torch.Generator(members.device).manual_seed(1)
     return (
-        lambda: sample_fake_tasks(members, counts, FIT, STEPS, generator),
-        lambda: sample_pseudo_tasks(members, counts, PIL, STEPS, generator),
+        lambda: sample_fake_tasks(members, counts, fit, STEPS, generator),
+        lambda: sample_pseudo_tasks(members, counts, pil, STEPS, generator),
     )
 
 
-def images(session: Session) -> tuple[Callable[[], object], Callable[[], object]]:
+def images(session: Session, fit: TaskShape, pil: PseudoShape) -> tuple[Callable[[], object], Callable[[], object]]:
     """The augmented images, too."""
     augmentation = augment.build("basic", size=32)
-    fake, pseudo = ImageTasks(session, FIT, augmentation), PseudoImageTasks(session, PIL, augmentation)
+    fake, pseudo = ImageTasks(session, fit, augmentation), PseudoImageTasks(session, pil, augmentation)
     return lambda: fake.sample(STEPS, 1), lambda: pseudo.sample(STEPS, 1)
 
 
 def measure(repeat: int = 5) -> Iterator[Figure]:
-    items = {"FIT": sum(sizes(FIT, CLASSES)), "PIL": 2 * PIL.images}
     for device in ("cpu", *(["cuda"] if torch.cuda.is_available() else [])):
         session = session_on(device)
         wait()
-        for what, (fit, pil) in (("drawing", draws(session)), ("drawing and augmenting", images(session))):
-            ms = {"FIT": 1000 * seconds(fit, repeat) / STEPS, "PIL": 1000 * seconds(pil, repeat) / STEPS}
-            measured = {f"{name}, ms a task": value for name, value in ms.items()}
-            yield Figure(f"{what} FIT over PIL, {device}, a task", ms["FIT"] / ms["PIL"], "times the time", measured)
-            each = {name: 1000 * ms[name] / items[name] for name in ms}
-            measured = {f"{name}, us an item of {items[name]}": value for name, value in each.items()}
-            ratio = each["FIT"] / each["PIL"]
-            yield Figure(f"{what} FIT over PIL, {device}, an item", ratio, "times the time", measured)
+        for name in FIT:
+            fit, pil = shapes(name)
+            items = {"FIT": sum(sizes(fit, CLASSES)), "PIL": 2 * pil.images}
+            for what, tasks in (("drawing", draws), ("drawing and augmenting", images)):
+                ms = {key: 1000 * seconds(each, repeat) / STEPS for key, each in zip(items, tasks(session, fit, pil), strict=True)}
+                measured = {f"{key}, ms a task": value for key, value in ms.items()}
+                title = f"{what} FIT of {name} over PIL, {device}"
+                yield Figure(f"{title}, a task", ms["FIT"] / ms["PIL"], "times the time", measured)
+                each = {key: 1000 * ms[key] / items[key] for key in ms}
+                measured = {f"{key}, us an item of {items[key]}": value for key, value in each.items()}
+                yield Figure(f"{title}, an item", each["FIT"] / each["PIL"], "times the time", measured)

@@ -45,6 +45,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "inner": elsewhere.inner,
     "speed-short": speed.short,
     "speed-cpu": speed.cpu,
+    "speed-sampling": speed.sampling,
     "speed-learner": speed.learner,
     "speed-many": speed.many_classes,
     "speed-run": speed.whole_run,

@@ -97,6 +97,27 @@ def cpu() -> str:
     return grid.markdown(lines)
 
 
+def sampling() -> str:
+    """LIMIT's fake tasks beside CEC's pseudo-incremental ones, one of each."""
+    lines = [["", "images", "chosen, ms", "chosen and augmented, ms", "an augmented image, us"]]
+    found = {name: sampled(name) for name in ("limit", "limit-paper")}
+    lines += [["`cec`, pseudo-incremental", *found["limit"]["PIL"]]]
+    lines += [[f"`{name}`, fake", *cells["FIT"]] for name, cells in found.items()]
+    return grid.markdown(lines)
+
+
+def sampled(preset: str) -> dict[str, list[str]]:
+    """The cells of a fake task (FIT) of this preset and of a pseudo-incremental one (PIL)."""
+    found: dict[str, list[str]] = {}
+    whole = [f"{what} FIT of {preset} over PIL, cpu, a task" for what in ("drawing", "drawing and augmenting")]
+    items = figures("sampling")[f"drawing and augmenting FIT of {preset} over PIL, cpu, an item"]["measured"]
+    for key, us in items.items():
+        kind, _, images = key.partition(", us an item of ")
+        ms = [measured("sampling", name, f"{kind}, ms a task") for name in whole]
+        found[kind] = [images, *(f"{value:.2g}" for value in ms), f"{us:.1f}"]
+    return found
+
+
 def learner() -> str:
     """Teaching and predicting beside the encoder."""
     names = {"embedded": "embedded encoder, images of 32 px", "resnet18": "ResNet18, photos of 12 megapixels"}

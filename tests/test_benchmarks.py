@@ -67,8 +67,8 @@ def test_both_samplers_are_measured_by_task_and_by_item(monkeypatch: pytest.Monk
     monkeypatch.setattr(sampling, "OF_CLASS", 20)
     monkeypatch.setattr(sampling, "STEPS", 1)
     figures = [figure for figure in sampling.measure(repeat=1) if "cpu" in figure.name]
-    assert len(figures) == 4
+    assert len(figures) == 8
     for figure in figures:
         fit, pil = figure.measured.values()
         assert figure.ratio == pytest.approx(fit / pil)
-    assert list(figures[1].measured) == ["FIT, us an item of 280", "PIL, us an item of 480"]
+    assert list(figures[1].measured) == ["FIT, us an item of 696", "PIL, us an item of 480"]
