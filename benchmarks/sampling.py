@@ -67,7 +67,8 @@ def measure(repeat: int = 5) -> Iterator[Figure]:
             fit, pil = shapes(name)
             items = {"FIT": sum(sizes(fit, CLASSES)), "PIL": 2 * pil.images}
             for what, tasks in (("drawing", draws), ("drawing and augmenting", images)):
-                ms = {key: 1000 * seconds(each, repeat) / STEPS for key, each in zip(items, tasks(session, fit, pil), strict=True)}
+                taken = zip(items, tasks(session, fit, pil), strict=True)
+                ms = {key: 1000 * seconds(each, repeat) / STEPS for key, each in taken}
                 measured = {f"{key}, ms a task": value for key, value in ms.items()}
                 title = f"{what} FIT of {name} over PIL, {device}"
                 yield Figure(f"{title}, a task", ms["FIT"] / ms["PIL"], "times the time", measured)

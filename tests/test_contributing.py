@@ -24,7 +24,7 @@ def python(package: Path) -> Path:
 
 
 def test_the_method_is_short() -> None:
-    assert len(example.files()["replay.py"].splitlines()) <= 60
+    assert len(example.files()["rehearsal.py"].splitlines()) <= 60
 
 
 def test_it_passes_the_type_checker(package: Path) -> None:
@@ -47,7 +47,7 @@ def test_it_runs_where_it_is_installed(python: Path, tmp_path: Path) -> None:
     arguments = [*words, "session_epochs=2", "trials=1", "base_margin=0.3", "--out", "run"]
     done = subprocess.run([*fscil, *arguments], env=example.settings(), cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "replay" in done.stdout
+    assert "rehearsal" in done.stdout
     settings = tomllib.loads((tmp_path / "run" / "config.toml").read_text())["settings"]
     assert (settings["encoder"], settings["memory"], settings["flip"]) == ("tiny", "3/class", False)
     result = json.loads((tmp_path / "run" / "result.json").read_text())

@@ -89,6 +89,9 @@ def test_costs_of_several_methods_are_compared(make_result: MakeResult) -> None:
         ({"read": 3.0, "pretrain": 188.0, "meta-train": 40.0, "sessions": 1.0, "total": 233.0}, "233"),
         # one that was resumed has no total
         ({"read": 3.0, "pretrain": 188.0, "icarl-60": 1.5, "sessions": 13.0}, "204"),
+        ({"read": 3.0, "pretrain": "100.0", "eeil-60": 1.0, "eeil-60-balanced": 5.0, "sessions": 13.0}, "116"),
+        # joint's training after the last session may come from the cache, too
+        ({"read": 1.0, "pretrain": "100.0", "joint-95": "900.0", "sessions": 3.0, "total": 5.0}, "1,005"),
     ],
 )
 def test_no_second_is_counted_twice(stages: dict[str, float | str], seconds: str, make_result: MakeResult) -> None:

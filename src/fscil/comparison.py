@@ -41,7 +41,8 @@ def compare(
     """Run every method with every seed; finished runs in the folder are read, interrupted ones resumed.
 
     A method may have settings of its own, as in limit:augmentation=basic; `all` stands for every method, pre-trained as
-    `limit` is, and -NAME leaves one out, with all of its rows or, as -limit:augmentation=basic, with a single one.
+    `limit` is, and once more with the other augmentation where the paper has rows for both. -NAME leaves a method out,
+    with all of its rows or, as -limit:augmentation=basic, with a single one.
     """
     rows = rows_of(benchmark, presets, overrides)
     jobs = grid.build_jobs(benchmark, rows, seeds, prefix=benchmark)

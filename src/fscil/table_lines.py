@@ -159,8 +159,11 @@ def costs(results: Sequence[Result]) -> list[tuple[str, list[str]]]:
 
 
 def seconds_of(result: Result) -> float:
-    """Of the whole run; a resumed one has no total, but its stages. A stage named after its session is part of them."""
-    stages = {name: stage for name, stage in result.seconds.items() if not re.fullmatch(r".*-\d+", name)}
+    """Of the whole run; a resumed one has no total, but its stages. What a session trained is part of `sessions`."""
+    part_of_sessions = re.compile(r".*-\d+(-balanced)?")  # by the session's first class, as in icarl-60
+    stages = {
+        name: stage for name, stage in result.seconds.items() if stage["cached"] or not part_of_sessions.fullmatch(name)
+    }
     total = stages.pop("total", None)
     if total is not None:
         stages = {name: stage for name, stage in stages.items() if stage["cached"]}

@@ -70,9 +70,8 @@ def test_the_loss_of_a_step(
         h = model.encoder.first(batch["images"])
         z = model.encoder.second(torch.stack([lam * h[i] + (1 - lam) * h[i - 1] for i in range(len(y))]))
         rows = nn.functional.normalize(torch.cat([model.rows, model.calibrator.prototypes]).double(), dim=1)
-        f, f_z = (
-            (9 * nn.functional.normalize(each.double(), dim=1) @ rows.T).tolist() for each in (model.encoder.second(h), z)
-        )
+        units = (nn.functional.normalize(each.double(), dim=1) for each in (model.encoder.second(h), z))
+        f, f_z = ((9 * unit @ rows.T).tolist() for unit in units)
     base, virtual, real, mixed = range(4), range(4, 7), 0.0, []
     for i, label in enumerate(y):
         real += cross_entropy(f[i], label) / len(y)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Callable, Sequence
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
+import example_package
 from fscil import api, methods
 from fscil.benchmark import Benchmark, Session
 from fscil.engine.checkpoint import load_tensors, save_tensors
@@ -268,6 +270,16 @@ def test_other_packages_add_methods(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(methods, "entry_points", points)
     assert "mine" in methods.names()
     assert methods.get("mine") is methods.METHODS["finetune"]
+
+
+def test_a_file_among_the_methods_is_a_method(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No other file names it. The helpers of methods are no methods."""
+    (tmp_path / "soft_labels.py").write_text(example_package.files()["rehearsal.py"])
+    monkeypatch.setattr(methods, "__path__", [*methods.__path__, str(tmp_path)])
+    found = methods.built_in()
+    monkeypatch.delitem(sys.modules, "fscil.methods.soft_labels")
+    assert found.keys() - methods.METHODS.keys() == {"soft-labels"}
+    assert found["soft-labels"].__name__ == "Rehearsal"
 
 
 def test_decoupled_cosine_compares_with_class_means(

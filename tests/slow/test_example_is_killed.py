@@ -30,8 +30,8 @@ def test_kills_leave_no_trace_in_a_method_with_memory_and_teacher(tmp_path: Path
     assert whole.returncode == 0, err
     run = RunFolder(tmp_path / "run")
     arguments: list[str] = [*start, "--out", "run"]
-    moments = [("pretrain", 2), ("trial-1-replay-6", 3), ("trial-1-replay-8", 2), ("replay-6", 4), ("replay-8", 1)]
-    for stage, lines in moments:
+    trial, final = [("trial-1-rehearsal-6", 3), ("trial-1-rehearsal-8", 2)], [("rehearsal-6", 4), ("rehearsal-8", 1)]
+    for stage, lines in [("pretrain", 2), *trial, *final]:
         process = popen(*arguments)
         signal_when(process, lambda stage=stage, lines=lines: run.count(stage) >= lines, signal.SIGKILL)
         assert not (run.path / "result.json").exists()

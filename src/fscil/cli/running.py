@@ -136,9 +136,10 @@ def compare(
 ) -> None:
     """Compare methods over seeds. Prints a table and draws curves beside the paper's numbers.
 
-    A method may have settings of its own, as in limit:augmentation=basic. all is every method, -NAME leaves one out. In
-    all, methods pre-train with the recipe of limit, so that they share encoders, unless you set recipe=; fact and joint
-    have a training of their own. Where encoders differ, a line above the table says how.
+    A method may have settings of its own, as in limit:augmentation=basic. all is every method, and limit and cec once
+    more with the other augmentation where the paper has both; -NAME leaves one out. In all, methods pre-train with the
+    recipe of limit, so that they share encoders, unless you set recipe=; fact and joint have a training of their own.
+    Where encoders differ, a line above the table says how.
 
     \b
     fscil compare glyphs --methods limit,decoupled-cosine --seeds 5

@@ -89,7 +89,10 @@ class PretrainSettings:
         "", "epochs after which lr falls to a tenth, as in 60,70; empty: it decays to 0 along half a cosine"
     )
     label_smoothing: float = setting(
-        0.0, "share of a label that pre-training spreads evenly over all classes", least=0, most=0.99
+        0.0,
+        "share of a label that pre-training spreads evenly over all classes; none in losses of a method's own",
+        least=0,
+        most=0.99,
     )
     turned: float = setting(
         0.0,
