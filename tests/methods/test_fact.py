@@ -63,7 +63,7 @@ def test_the_loss_of_a_step(
     batch = {name: each[0] for name, each in stage.prepare(0).items()}
     y = batch["labels"].tolist()
     torch.manual_seed(3)
-    found = float(stage.loss(batch))
+    found = float(stage.loss(batch).detach())
     torch.manual_seed(3)
     lam = float(torch.distributions.Beta(0.8, 0.8).sample())
     with torch.no_grad():

@@ -51,11 +51,11 @@ class Retrained(Method):
 
 @pytest.fixture(autouse=True)
 def more_methods(monkeypatch: pytest.MonkeyPatch) -> None:
-    """CONTRIBUTING's method with replay and a teacher, and joint training, beside the built-in ones."""
-    module = types.ModuleType("replay")
-    monkeypatch.setitem(sys.modules, "replay", module)
-    exec(compile(example.files()["replay.py"], "replay.py", "exec"), module.__dict__)
-    monkeypatch.setitem(methods.METHODS, "replay", module.Replay)
+    """CONTRIBUTING's method with exemplars and a teacher, and joint training, beside the built-in ones."""
+    module = types.ModuleType("rehearsal")
+    monkeypatch.setitem(sys.modules, "rehearsal", module)
+    exec(compile(example.files()["rehearsal.py"], "rehearsal.py", "exec"), module.__dict__)
+    monkeypatch.setitem(methods.METHODS, "rehearsal", module.Rehearsal)
     monkeypatch.setitem(methods.METHODS, "retrained", Retrained)
     monkeypatch.setenv("FSCIL_CACHE", "off")
 
@@ -64,7 +64,7 @@ def nothing(session: int, predictions: Tensor) -> None:
     pass
 
 
-every_method = pytest.mark.parametrize("name", [*BUILT_IN, "replay", "retrained"])
+every_method = pytest.mark.parametrize("name", [*BUILT_IN, "rehearsal", "retrained"])
 
 
 @every_method
@@ -86,7 +86,7 @@ def test_a_new_object_goes_on_from_the_state_and_no_session_is_there_any_more(
     assert method.state().keys() == expected.state().keys()
 
 
-@pytest.mark.parametrize(("name", "exemplars"), [("replay", 5 * 4 + 2 * 2 + 3), ("retrained", 4 * 8 + 2 * 2 + 3)])
+@pytest.mark.parametrize(("name", "exemplars"), [("rehearsal", 5 * 4 + 2 * 2 + 3), ("retrained", 4 * 8 + 2 * 2 + 3)])
 def test_trials_start_with_the_memory_of_the_base_session(
     make_method: MakeMethod, tiny_benchmark: Callable[..., Benchmark], name: str, exemplars: int
 ) -> None:
@@ -98,13 +98,13 @@ def test_trials_start_with_the_memory_of_the_base_session(
     assert len(method.memory) == exemplars
 
 
-def test_replay_learns_from_exemplars_and_from_its_teacher(
+def test_rehearsal_learns_from_exemplars_and_from_its_teacher(
     make_method: MakeMethod, tiny_benchmark: Callable[..., Benchmark]
 ) -> None:
     benchmark = tiny_benchmark()
     rows = []
     for settings in ({}, {"memory": "none"}, {"distillation": 0.0}):
-        method = make_method("replay", benchmark, **settings)
+        method = make_method("rehearsal", benchmark, **settings)
         method.learn_base(benchmark.sessions[0])
         method.learn_session(benchmark.sessions[1])
         rows.append(method.state()["rows"].clone())
@@ -178,7 +178,7 @@ def test_an_objective_may_read_any_setting_of_its_method(
     mine = Objective("mine", COSINE.forward, COSINE.loss)
 
     def cached(objective: Objective, distillation: float) -> bool:
-        method = make_method("replay", benchmark, distillation=distillation)
+        method = make_method("rehearsal", benchmark, distillation=distillation)
         learned(method, benchmark.sessions[0], objective=objective)
         return method.engine.seconds["pretrain"]["cached"]
 
@@ -210,7 +210,7 @@ def test_nothing_stays_frozen_so_a_loaded_method_trains_what_a_living_one_does(
 
 
 def test_a_budget_that_is_too_small_is_refused_before_anything_is_trained(tiny_dataset: str, tmp_path: Path) -> None:
-    config = resolve("replay", tiny_dataset, ["memory=6"])
+    config = resolve("rehearsal", tiny_dataset, ["memory=6"])
     with pytest.raises(UserError, match="memory=6 is less than one image for each of 7 classes"):
         runs.start(config, runs.RunEnvironment(torch.device("cpu"), tmp_path / "run"), Console(quiet=True))
     assert not (tmp_path / "run").exists()
