@@ -110,7 +110,7 @@ def test_a_new_class_is_answered_by_the_number_under_which_it_arrived(
     """Shots of colours as different as these are told apart by their own columns of the logits."""
     benchmark = tiny_benchmark(ways=(3,), shots=(5,), images=16)
     known = {field.name for field in dataclasses.fields(methods.get(name).Settings)}
-    longer = {"session_epochs": 40} if "session_epochs" in known else {}
+    longer = {"session_epochs": 100, "session_lr": 0.05} if "session_epochs" in known else {}
     method = make_method(name, benchmark, epochs=12, augmentation="none", warmup=2, **longer)
     learn(method, benchmark)
     shots = benchmark.sessions[1]
