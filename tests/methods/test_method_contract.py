@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
-from collections.abc import Callable, Sequence
-from importlib.metadata import EntryPoint
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
-import example_package
-from fscil import api, methods
+from fscil import methods
 from fscil.benchmark import Benchmark, Session
 from fscil.engine.checkpoint import load_tensors, save_tensors
-from fscil.errors import UserError
 from fscil.methods import Method
 from fscil.methods.memory import parse_budget
 from fscil.model import ModelSpec
@@ -59,48 +55,6 @@ def test_sessions_to_come_are_announced_without_their_images(
         method.check_sessions(sessions)
         logits.append(learn(method, benchmark)[-1])
     assert torch.equal(*logits)
-
-
-class Peeking(methods.get("decoupled-cosine")):  # type: ignore[misc]
-    """Trains on what has not arrived yet."""
-
-    def check_sessions(self, sessions: Sequence[Session]) -> None:
-        self.peeked = self.look(sessions[1].images)
-
-    @staticmethod
-    def look(images: Tensor) -> Tensor:
-        return images[0]
-
-
-@pytest.mark.parametrize(
-    "look", [lambda images: images[0], lambda images: images.float(), lambda images: list(images)], ids=range(3)
-)
-def test_who_asks_for_images_that_have_not_arrived_is_refused(
-    look: Callable[[Tensor], object], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setitem(methods.METHODS, "decoupled-cosine", Peeking)
-    monkeypatch.setattr(Peeking, "look", staticmethod(look))
-    with pytest.raises(UserError, match="images of a session can be seen when it is learned, not before"):
-        api.run("decoupled-cosine", "digits", epochs=1, out=tmp_path / "run", device="cpu")
-
-
-class Hoarding(methods.get("decoupled-cosine")):  # type: ignore[misc]
-    """Keeps a session beyond its memory, which is none, and goes back to it."""
-
-    def learn_base(self, session: Session) -> None:
-        super().learn_base(session)
-        self.kept = session
-
-    def learn_session(self, session: Session) -> None:
-        super().learn_session(session)
-        assert session.images[0].shape == session.images.shape[1:]
-        self.kept.images[0]
-
-
-def test_who_asks_for_images_of_an_earlier_session_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setitem(methods.METHODS, "decoupled-cosine", Hoarding)
-    with pytest.raises(UserError, match=r"while it is learned, not later; keep exemplars in self\.memory"):
-        api.run("decoupled-cosine", "digits", epochs=1, out=tmp_path / "run", device="cpu")
 
 
 @every_method
@@ -254,137 +208,3 @@ def test_fixed_encoders_are_fixed(make_method: MakeMethod, tiny_benchmark: Calla
         before = method.embed(benchmark.test_images)
         method.learn_session(benchmark.sessions[1])
         assert torch.equal(method.embed(benchmark.test_images), before) == method.fixed_encoder, name
-
-
-def test_unknown_method_names_the_nearest() -> None:
-    with pytest.raises(UserError, match=r"'limmit'.*did you mean 'limit'"):
-        methods.get("limmit")
-
-
-def test_other_packages_add_methods(monkeypatch: pytest.MonkeyPatch) -> None:
-    mine = EntryPoint("mine", "fscil.methods.finetune:Finetune", "fscil.methods")
-
-    def points(group: str, name: str = "mine") -> list[EntryPoint]:
-        return [mine] if (group, name) == ("fscil.methods", "mine") else []
-
-    monkeypatch.setattr(methods, "entry_points", points)
-    assert "mine" in methods.names()
-    assert methods.get("mine") is methods.METHODS["finetune"]
-
-
-def test_a_file_among_the_methods_is_a_method(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No other file names it. The helpers of methods are no methods."""
-    (tmp_path / "soft_labels.py").write_text(example_package.files()["rehearsal.py"])
-    monkeypatch.setattr(methods, "__path__", [*methods.__path__, str(tmp_path)])
-    found = methods.built_in()
-    monkeypatch.delitem(sys.modules, "fscil.methods.soft_labels")
-    assert found.keys() - methods.METHODS.keys() == {"soft-labels"}
-    assert found["soft-labels"].__name__ == "Rehearsal"
-
-
-def test_decoupled_cosine_compares_with_class_means(
-    make_method: MakeMethod, tiny_benchmark: Callable[..., Benchmark]
-) -> None:
-    benchmark = tiny_benchmark()
-    method = make_method("decoupled-cosine", benchmark)
-    (*_, logits) = learn(method, benchmark)
-    queries = method.embed(benchmark.test_images).double()
-    for session in benchmark.sessions:
-        for label in session.classes:
-            mean = method.embed(session.images[session.labels == label]).double().mean(0)
-            cosine = (queries @ mean) / (queries.norm(dim=1) * mean.norm())
-            assert torch.allclose(logits[:, label].double(), method.settings.scale * cosine, atol=1e-4)
-
-
-@pytest.mark.parametrize("name", ["decoupled-cosine", "limit"])
-def test_a_power_evens_out_the_features(
-    make_method: MakeMethod, tiny_benchmark: Callable[..., Benchmark], name: str
-) -> None:
-    benchmark = tiny_benchmark()
-    method = make_method(name, benchmark, power=0.5)
-    method.learn_base(benchmark.sessions[0])
-    method.learn_session(benchmark.sessions[1])
-    features = method.model.encoder.embed(benchmark.test_images)
-    assert (features >= 0).all()
-    assert torch.allclose(method.embed(benchmark.test_images) ** 2, features, atol=2e-3)
-    new = benchmark.sessions[1]
-    for label in new.classes:  # prototypes are means of what is compared with them
-        expected = method.embed(new.images[new.labels == label]).mean(0)
-        assert torch.allclose(method.state()["rows"][label], expected, atol=1e-5)
-
-
-@pytest.mark.parametrize("name", ["decoupled-cosine", "limit"])
-def test_a_mirrored_embedding_is_the_mean_over_both_images(
-    make_method: MakeMethod, tiny_benchmark: Callable[..., Benchmark], name: str
-) -> None:
-    benchmark = tiny_benchmark()
-    method = make_method(name, benchmark, mirror=True, power=0.5)
-    method.learn_base(benchmark.sessions[0])
-    images = benchmark.test_images
-    method.model.mirror = False
-    both = (method.embed(images) + method.embed(images.flip(-1))) / 2
-    assert not torch.allclose(method.embed(images), both, atol=1e-4)
-    method.model.mirror = True
-    assert torch.allclose(method.embed(images), both, atol=1e-5)
-
-
-def moved(image: Tensor, pixels: int) -> Tensor:
-    """[3, h, w], moved to the right and down by this many pixels; black moves in."""
-    found, (_, height, width) = torch.zeros_like(image), image.shape
-    for y in range(height):
-        for x in range(width):
-            if 0 <= y - pixels < height and 0 <= x - pixels < width:
-                found[:, y, x] = image[:, y - pixels, x - pixels]
-    return found
-
-
-@pytest.mark.parametrize("mirror", [False, True])
-@pytest.mark.parametrize("shift", [1, 3])
-def test_a_shifted_embedding_is_the_mean_over_moved_copies(
-    make_method: MakeMethod, tiny_benchmark: Callable[..., Benchmark], shift: int, mirror: bool
-) -> None:
-    benchmark = tiny_benchmark()
-    method = make_method("decoupled-cosine", benchmark, shift=shift, mirror=mirror, power=0.5, whiten=1.0)
-    method.learn_base(benchmark.sessions[0])
-    A, images = method.state()["whitening"], benchmark.test_images[::5]
-    found = method.embed(images)
-    torch.testing.assert_close(method.model(images), method.classify(found))  # and so do exported models
-    for image, embedding in zip(images, found, strict=True):
-        views = [moved(each, by) for each in ([image, image.flip(-1)] if mirror else [image]) for by in (shift, -shift)]
-        features = [method.model.encoder.embed(view[None])[0].clamp(min=1e-3).sqrt() for view in views]
-        torch.testing.assert_close(embedding, sum(features) / len(features) @ A, rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.parametrize("name", ["decoupled-cosine", "limit"])
-def test_shifts_that_leave_nothing_of_an_image_are_refused(
-    make_method: MakeMethod, tiny_benchmark: Callable[..., Benchmark], name: str
-) -> None:
-    sessions = tiny_benchmark(size=8).sessions
-    make_method(name, tiny_benchmark(), shift=7).check_sessions(sessions)
-    with pytest.raises(UserError, match=r"^shift=8 moves images of 8 pixels out of sight; lower it$"):
-        make_method(name, tiny_benchmark(), shift=8).check_sessions(sessions)
-
-
-def test_the_new_rows_of_finetune_start_at_random(
-    make_method: MakeMethod, tiny_benchmark: Callable[..., Benchmark]
-) -> None:
-    benchmark = tiny_benchmark()
-    method = make_method("finetune", benchmark, session_lr=0.0)
-    method.learn_base(benchmark.sessions[0])
-    method.learn_session(benchmark.sessions[1])
-    first, second = method.state()["rows"][4:]
-    assert not torch.equal(first, second)
-    assert 0 < float(first.norm()) < 0.1
-
-
-def test_finetune_trains_every_layer_on_the_new_images_alone(
-    make_method: MakeMethod, tiny_benchmark: Callable[..., Benchmark]
-) -> None:
-    benchmark = tiny_benchmark()
-    method = make_method("finetune", benchmark, session_epochs=3)
-    method.learn_base(benchmark.sessions[0])
-    before = {name: tensor.clone() for name, tensor in method.state().items()}
-    method.learn_session(benchmark.sessions[1])
-    after = method.state()
-    assert all(not torch.equal(before[n], after[n]) for n in before if n.endswith("weight") and "encoder" in n)
-    assert not torch.equal(after["rows"][:4], before["rows"])
