@@ -64,7 +64,7 @@ def test_the_learner_is_measured_beside_the_encoder_and_decoding(monkeypatch: py
 
 
 def test_both_samplers_are_measured_by_task_and_by_item(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sampling, "OF_CLASS", 20)
+    monkeypatch.setattr(sampling, "OF_CLASS", 40)
     monkeypatch.setattr(sampling, "STEPS", 1)
     figures = [figure for figure in sampling.measure(repeat=1) if "cpu" in figure.name]
     assert len(figures) == 8

@@ -138,8 +138,8 @@ def test_a_method_without_recipes_takes_none(monkeypatch: pytest.MonkeyPatch) ->
     class Bare:
         batch: int = 3
 
-    monkeypatch.setattr(methods.get("teen"), "Settings", Bare)
-    found = resolve("teen", "glyphs")
+    monkeypatch.setattr(methods.get("decoupled-deepemd"), "Settings", Bare)
+    found = resolve("decoupled-deepemd", "glyphs")
     assert found.settings == {"batch": 3}
     assert found.changed == []
 
