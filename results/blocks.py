@@ -42,6 +42,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "resnet18": elsewhere.resnet18,
     "glyphs": partial(elsewhere.on_two_cores, "glyphs"),
     "omniglot": partial(elsewhere.on_two_cores, "omniglot"),
+    "digits": elsewhere.digits,
     "inner": elsewhere.inner,
     "speed-short": speed.short,
     "speed-cpu": speed.cpu,

@@ -24,6 +24,7 @@ ALL = {
     "omniglot": [*elsewhere.METHODS],
     "cub200": [*elsewhere.METHODS],
     "cifar100-resnet18": [*elsewhere.RESNET18],
+    "digits": elsewhere.ON_DIGITS,
     "inner": [f"{name}-{preset}" for name in elsewhere.INNER for preset in ("limit-plus", "decoupled-cosine-plus")],
 }
 FOLDERS = {"inner": "glyphs-validation", "ablation": "cifar100", "cifar100-resnet18": "cifar100"}
