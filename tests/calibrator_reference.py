@@ -36,11 +36,18 @@ def calibrate(weights: dict[str, Array], rows: Array, query: Array) -> tuple[Arr
     return np.stack(calibrated[:-1]), calibrated[-1]
 
 
-def logits(weights: dict[str, Array], rows: Array, query: Array, *, cosine: bool, scale: float) -> Array:
-    """[C]: scale times inner product, or cosine, of the calibrated query with every calibrated row"""
+def logits(
+    weights: dict[str, Array], rows: Array, query: Array, *, cosine: bool, scale: float, query_length: bool = False
+) -> Array:
+    """[C]: scale times inner product, or cosine, of the calibrated query with every calibrated row
+
+    With query_length cosines are multiplied by that of the calibrated query.
+    """
     rows, query = calibrate(weights, rows, query)
     found = []
     for row in rows:
         product = float(row @ query)
-        found.append(scale * product / (np.linalg.norm(row) * np.linalg.norm(query)) if cosine else scale * product)
+        if cosine:
+            product /= float(np.linalg.norm(row)) * (1.0 if query_length else float(np.linalg.norm(query)))
+        found.append(scale * product)
     return np.array(found)

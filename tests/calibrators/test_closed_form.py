@@ -33,6 +33,13 @@ def error(module: Transformer, rows: Tensor, queries: Tensor) -> float:
     return max(float((each - exact).abs().max() / exact.abs().max()) for each in found)
 
 
+@pytest.mark.parametrize(("classes", "queries"), [(1, 7), (60, 7), (2000, 7), (60, 1), (5000, 1)])
+def test_equals_attention_if_queries_keep_their_length(classes: int, queries: int) -> None:
+    module = calibrator(cosine=True)
+    module.query_length = True
+    assert error(module, tokens(classes, 16, 2), tokens(queries, 16, 3)) < 1e-10
+
+
 @pytest.mark.parametrize("cosine", [True, False])
 @pytest.mark.parametrize("classes", [1, 2, 60, 2000])
 def test_equals_attention_in_float64(classes: int, cosine: bool) -> None:

@@ -32,6 +32,7 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
         {"cosine": True, "scale": 16.0},
         {"cosine": False, "hidden": 7, "dropout": 0.2},
         {"cosine": True, "scale": 16.0, "slots": 12},
+        {"cosine": True, "scale": 2.0, "query_length": True},
     ],
     "emd": [{"cells": 4, "scale": 16.0, "solver": "sinkhorn", "rounds": 2, "iterations": 2}],
     "virtual": [{"virtual": 5, "scale": 16.0, "eta": 0.3}, {"eta": 0.0}, {"eta": 1.0}],

@@ -126,6 +126,7 @@ CHANGES: dict[str, Change] = {
     "its epsilon": lambda module, rows: setattr(module.layer_norm, "eps", 0.1),
     "the scale": lambda module, rows: setattr(module, "scale", 3.0),
     "the logits": lambda module, rows: setattr(module, "cosine", False),
+    "the query's length": lambda module, rows: setattr(module, "query_length", True),
     "another parameter": lambda module, rows: setattr(module.W_FC, "weight", nn.Parameter(tokens(DIM, 5))),
     "a loaded state": lambda module, rows: module.load_state_dict(
         {name: tensor * 1.5 for name, tensor in module.state_dict().items()}

@@ -45,7 +45,9 @@ def normalised(x: Array, weights: dict[str, Array]) -> Array:
 
 def score(row: Array, query: Array, module: Any) -> float:
     product = float(row @ query)
-    return module.scale * (product / float(np.linalg.norm(row) * np.linalg.norm(query)) if module.cosine else product)
+    if module.cosine:
+        product /= float(np.linalg.norm(row)) * (1.0 if module.query_length else float(np.linalg.norm(query)))
+    return module.scale * product
 
 
 def deep_sets(weights: dict[str, Array], rows: Array, query: Array) -> list[Array]:
@@ -102,10 +104,13 @@ def graph(weights: dict[str, Array], rows: Array, query: Array) -> list[Array]:
 CASES: list[Any] = [
     (DeepSets, deep_sets, {}),
     (DeepSets, deep_sets, {"cosine": True, "scale": 16.0, "hidden": 5}),
+    (DeepSets, deep_sets, {"cosine": True, "query_length": True}),
     (BiLSTM, bi_lstm, {}),
     (BiLSTM, bi_lstm, {"cosine": True, "scale": 16.0}),
+    (BiLSTM, bi_lstm, {"cosine": True, "query_length": True}),
     (Graph, graph, {}),
     (Graph, graph, {"cosine": True, "scale": 16.0, "hidden": 4}),
+    (Graph, graph, {"cosine": True, "query_length": True}),
 ]
 
 

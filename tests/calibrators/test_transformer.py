@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +11,12 @@ from torch import Tensor, nn
 
 import calibrator_reference as reference
 from fscil.calibrators import Transformer
+
+FORMS = (
+    {"cosine": False, "scale": 1.0},
+    {"cosine": True, "scale": 16.0},
+    {"cosine": True, "scale": 2.0, "query_length": True},
+)
 
 
 def make(dim: int, seed: int = 0, **options: float | bool) -> Transformer:
@@ -30,12 +38,12 @@ def inputs(C: int, Q: int, dim: int, seed: int = 1) -> tuple[Tensor, Tensor]:
 
 @settings(max_examples=25, deadline=None)
 @given(C=st.integers(1, 7), Q=st.integers(1, 4), dim=st.integers(2, 9), seed=st.integers(0, 99))
-@pytest.mark.parametrize(("cosine", "scale"), [(False, 1.0), (True, 16.0)])
-def test_logits_are_the_papers_formula(cosine: bool, scale: float, C: int, Q: int, dim: int, seed: int) -> None:
-    calibrator = make(dim, seed, cosine=cosine, scale=scale)
+@pytest.mark.parametrize("options", FORMS)
+def test_logits_are_the_papers_formula(options: dict[str, Any], C: int, Q: int, dim: int, seed: int) -> None:
+    calibrator = make(dim, seed, **options)
     rows, queries = inputs(C, Q, dim, seed)
     weights = reference.weights_of(calibrator)
-    expected = [reference.logits(weights, rows.numpy(), q.numpy(), cosine=cosine, scale=scale) for q in queries]
+    expected = [reference.logits(weights, rows.numpy(), q.numpy(), **options) for q in queries]
     assert np.allclose(calibrator(rows, queries).detach().numpy(), np.stack(expected), atol=1e-9)
 
 
@@ -146,16 +154,16 @@ def test_placeholders_start_at_zero_and_learn() -> None:
 
 
 @pytest.mark.parametrize("slots", [0, 7])
-@pytest.mark.parametrize("cosine", [False, True])
-def test_recursion_asks_again_with_the_calibrated_query(cosine: bool, slots: int) -> None:
-    calibrator = with_slots(slots, cosine=cosine, scale=2.0) if slots else make(6, cosine=cosine, scale=2.0)
+@pytest.mark.parametrize("options", FORMS)
+def test_recursion_asks_again_with_the_calibrated_query(options: dict[str, Any], slots: int) -> None:
+    calibrator = with_slots(slots, **options) if slots else make(6, **options)
     rows, queries = inputs(5, 3, 6)
     weights, found = reference.weights_of(calibrator), calibrator.recur(rows, queries, 3)
     everything = calibrator.with_placeholders(rows).detach().numpy()
     assert len(found) == 3
     for i, query in enumerate(queries.numpy()):
         for depth in range(3):
-            expected = reference.logits(weights, everything, query, cosine=cosine, scale=2.0)[:5]
+            expected = reference.logits(weights, everything, query, **options)[:5]
             assert np.allclose(found[depth][i].detach().numpy(), expected, atol=1e-9)
             _, query = reference.calibrate(weights, everything, query)
     assert torch.equal(found[0], calibrator(rows, queries))

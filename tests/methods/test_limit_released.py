@@ -72,6 +72,15 @@ def test_loss_is_the_released_codes(
     assert float(stage.loss(batch)) == pytest.approx(sum(losses) / len(losses), rel=1e-4)
 
 
+def test_cub200_and_miniimagenet_have_rows_of_length_1_and_a_temperature_that_divides() -> None:
+    """<q~, c~ / |c~|> / T: 16 and 0.5; on CIFAR100 a cosine times 16."""
+    for benchmark, T in (("cub200", 16.0), ("miniimagenet", 0.5)):
+        options = resolve("limit-released", benchmark).method_settings().calibrator_options("transformer", 512)
+        assert options == {"cosine": True, "query_length": True, "scale": 1 / T, "dropout": 0.0}
+    options = resolve("limit-released", "cifar100").method_settings().calibrator_options("transformer", 64)
+    assert options == {"cosine": True, "scale": 16.0, "dropout": 0.0}
+
+
 def test_queries_are_epochs_over_the_base_session(
     make_method: MakeMethod, recording_engine: Any, benchmark: Benchmark
 ) -> None:

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor, nn
 
 from fscil.calibrators.attention import at_once
-from fscil.calibrators.calibrator import compare
 from fscil.calibrators.set_function import SetFunction
 from fscil.errors import UserError
 
@@ -44,7 +43,7 @@ class BiLSTM(SetFunction):
             b, _ = self.b(from_end)
             calibrated_rows = self.tau(rows, f_rows + b[:, 1:].flip(1), drop)
             calibrated_query = self.tau(x, f_query[:, 0] + b[:, 0], drop)
-            return compare(calibrated_rows, calibrated_query, self.cosine, self.scale)
+            return self.compare(calibrated_rows, calibrated_query)
 
         if exported:  # an exported program must not depend on the number of queries
             return some(queries)

@@ -39,8 +39,8 @@ class Calibrator(nn.Module, ABC):
         return self.forward(rows, queries)
 
 
-def compare(rows: Tensor, queries: Tensor, cosine: bool, scale: float) -> Tensor:
-    """Every query's own rows [Q, C, d], queries [Q, d] -> scale * cosine or inner product [Q, C]"""
+def compare(rows: Tensor, queries: Tensor, cosine: bool, scale: float, query_length: bool = False) -> Tensor:
+    """Every query's own rows [Q, C, d], queries [Q, d] -> scale * cosine (* |query|) or inner product [Q, C]"""
     if cosine:
-        rows, queries = F.normalize(rows, dim=-1), F.normalize(queries, dim=-1)
+        rows, queries = F.normalize(rows, dim=-1), queries if query_length else F.normalize(queries, dim=-1)
     return scale * torch.einsum("qcd,qd->qc", rows, queries)

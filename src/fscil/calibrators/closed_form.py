@@ -47,6 +47,7 @@ class Weights:
     eps: float
     cosine: bool
     scale: float
+    query_length: bool  # with cosine: the query keeps its length
 
     def keys_and_values(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
         """[n, d] -> [n, d], [n, d]"""
@@ -69,6 +70,7 @@ def fold(calibrator: Transformer, dtype: torch.dtype | None = None) -> Weights:
         eps=calibrator.layer_norm.eps,
         cosine=calibrator.cosine,
         scale=calibrator.scale,
+        query_length=calibrator.query_length,
     )
 
 
@@ -169,7 +171,7 @@ def _logits(
     first, second, third, fourth = buffers
     own, U, beta = attend_with_query(weights, terms, x, first)
     z = F.layer_norm(own, delta.shape, gamma, delta, weights.eps)
-    if weights.cosine:
+    if weights.cosine and not weights.query_length:
         z = z / length_of(z)
 
     def squared_norm(gram: Gram, buffer: Tensor | None) -> Tensor:
@@ -197,9 +199,11 @@ def _logits_of_one(weights: Weights, terms: ClassTerms, x: Tensor) -> Tensor:
     own, U, beta = attend_with_query(weights, terms, x)
     y = torch.cat([torch.addcmul(terms.R.T, beta.T, U - terms.A.T), own])
     tokens = F.layer_norm(y, weights.delta.shape, weights.gamma, weights.delta, weights.eps)
+    query = tokens[-1:]
     if weights.cosine:
         tokens = tokens / length_of(tokens)
-    return weights.scale * (tokens[-1:] @ tokens[:-1].T)
+        query = query if weights.query_length else tokens[-1:]
+    return weights.scale * (query @ tokens[:-1].T)
 
 
 def length_of(x: Tensor) -> Tensor:

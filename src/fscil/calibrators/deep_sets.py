@@ -7,7 +7,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fscil.calibrators.attention import at_once
-from fscil.calibrators.calibrator import compare
 from fscil.calibrators.set_function import SetFunction
 
 CLASSES = 256  # at once; with fewer, launching an operation takes longer than running it
@@ -43,7 +42,7 @@ class DeepSets(SetFunction):
 
         def some(rows: Tensor, of_rows: Tensor, of_queries: Tensor, calibrated: Tensor) -> Tensor:
             own = self._calibrate(rows, of_rows + of_queries[:, None], drop)  # every query's rows
-            return compare(own, calibrated, self.cosine, self.scale)
+            return self.compare(own, calibrated)
 
         if torch.compiler.is_compiling():  # an exported program must not depend on the number of queries
             return some(rows, of_rows, of_queries, calibrated)

@@ -23,7 +23,7 @@ class Graph(Attention):
             return queries.new_empty(queries.shape[0], 0)
         rows = self._calibrate(rows, drop)
         if self.cosine:
-            rows, queries = F.normalize(rows, dim=-1), F.normalize(queries, dim=-1)
+            rows, queries = F.normalize(rows, dim=-1), queries if self.query_length else F.normalize(queries, dim=-1)
         return self.scale * queries @ rows.T
 
     def _calibrate(self, rows: Tensor, drop: nn.Module) -> Tensor:

@@ -156,8 +156,11 @@ def hashes(rows: Tensor) -> list[int]:
 def same_weights(kept: KeptTerms, calibrator: Transformer) -> bool:
     """Whether the terms were made from the calibrator's current weights."""
     then, now = kept.weights, calibrator
-    return (then.eps, then.cosine, then.scale) == (now.layer_norm.eps, now.cosine, now.scale) and all(
-        map(same, kept.made_from, parameters(calibrator))
+    options = ((each.cosine, each.scale, each.query_length) for each in (then, now))
+    return (
+        then.eps == now.layer_norm.eps
+        and len(set(options)) == 1
+        and all(map(same, kept.made_from, parameters(calibrator)))
     )
 
 

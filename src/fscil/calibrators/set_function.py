@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fscil.calibrators.calibrator import Calibrator
+from fscil.calibrators.calibrator import Calibrator, compare
 
 
 class SetFunction(Calibrator):
@@ -20,6 +20,7 @@ class SetFunction(Calibrator):
         dropout: on what is added, while training
         cosine: logits are scale * cos(row~, query~), else scale * <row~, query~>
         scale: multiplies the logits
+        query_length: with cosine, so does |query~|: logits are scale * <row~ / |row~|, query~>
         memory: MiB for intermediate results of predictions, or as much as one query needs; does not affect the results
     """
 
@@ -32,13 +33,14 @@ class SetFunction(Calibrator):
         cosine: bool = False,
         scale: float = 1.0,
         memory: float = 32.0,
+        query_length: bool = False,
     ) -> None:
         super().__init__()
         self.hidden = hidden or dim
         self.add_layers(dim, self.hidden)
         self.layer_norm = nn.LayerNorm(dim)
         self.dropout = nn.Dropout(dropout)
-        self.cosine, self.scale, self.memory = cosine, scale, memory
+        self.cosine, self.scale, self.memory, self.query_length = cosine, scale, memory, query_length
 
     @abstractmethod
     def add_layers(self, dim: int, hidden: int) -> None:
@@ -47,7 +49,7 @@ class SetFunction(Calibrator):
     @property
     def options(self) -> dict[str, Any]:
         named = {name: getattr(self, name) for name in ("hidden", "cosine", "scale", "memory")}
-        return {**named, "dropout": self.dropout.p}
+        return {**named, "dropout": self.dropout.p, **({"query_length": True} if self.query_length else {})}
 
     def forward(self, rows: Tensor, queries: Tensor) -> Tensor:
         """rows [C, d], queries [Q, d] -> logits [Q, C]"""
@@ -60,6 +62,10 @@ class SetFunction(Calibrator):
     @abstractmethod
     def _logits(self, rows: Tensor, queries: Tensor, drop: nn.Module) -> Tensor:
         """With dropout, or with nothing in its place."""
+
+    def compare(self, rows: Tensor, queries: Tensor) -> Tensor:
+        """Every query's own rows W~ [Q, C, d], phi~(x) [Q, d] -> logits [Q, C]"""
+        return compare(rows, queries, self.cosine, self.scale, self.query_length)
 
     def tau(self, x: Tensor, added: Tensor, drop: nn.Module) -> Tensor:
         found: Tensor = self.layer_norm(x + drop(added))

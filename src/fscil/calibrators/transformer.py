@@ -9,7 +9,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fscil.calibrators import closed_form, kept_terms
-from fscil.calibrators.calibrator import compare
 from fscil.calibrators.set_function import Attention
 
 
@@ -34,9 +33,12 @@ class Transformer(Attention):
         cosine: bool = False,
         scale: float = 1.0,
         memory: float = 32.0,
+        query_length: bool = False,
         slots: int = 0,
     ) -> None:
-        super().__init__(dim, hidden, dropout=dropout, cosine=cosine, scale=scale, memory=memory)
+        super().__init__(
+            dim, hidden, dropout=dropout, cosine=cosine, scale=scale, memory=memory, query_length=query_length
+        )
         self.slots = slots
         self.placeholders = nn.Parameter(torch.zeros(slots, dim)) if slots else None
         self.kept: kept_terms.KeptTerms | None = None
@@ -59,7 +61,7 @@ class Transformer(Attention):
     def attend(self, rows: Tensor, queries: Tensor) -> Tensor:
         """Logits by attention, query by query: required by dropout, and the reference for the closed form."""
         calibrated, queries = self.calibrate(self.with_placeholders(rows), queries)
-        return compare(calibrated[:, : len(rows)], queries, self.cosine, self.scale)
+        return self.compare(calibrated[:, : len(rows)], queries)
 
     def _logits(self, rows: Tensor, queries: Tensor, drop: nn.Module) -> Tensor:
         if drop.training and self.dropout.p > 0:

@@ -72,13 +72,15 @@ class LimitSettings(MetaSettings):
     )
     logits: str = setting(
         "inner",
-        "inner product (the paper) or scale * cosine, as in pre-training",
+        "inner product (the paper), scale * cosine, as in pre-training, or unit-rows: the inner product with rows of "
+        "length 1 (the released code on CUB200 and miniImageNet)",
         origin="the paper's",
-        choices=("inner", "cosine"),
+        choices=("inner", "cosine", "unit-rows"),
     )
     inner_scale: float = setting(
         0.0,
-        "of inner products; the paper has none. 0: scale / d, with which they start where pre-training's cosines ended",
+        "of inner products; the paper has none. 0: scale / d, or scale / sqrt(d) with unit-rows, with which they start "
+        "where pre-training's cosines ended",
         least=0,
         most=1e6,
     )
@@ -97,10 +99,14 @@ class LimitSettings(MetaSettings):
             return {"scale": self.scale}
         if name == "paired":
             return {"scale": self.scale, "trust": self.trust, "common": self.common}
-        cosine = self.logits == "cosine"
         # layer normalisation leaves rows and queries of length sqrt(d), so their inner product is d * cosine
-        scale = self.scale if cosine else self.inner_scale or self.scale / d
-        return {"dropout": self.dropout, "cosine": cosine, "scale": scale}
+        scale = {
+            "inner": self.inner_scale or self.scale / d,
+            "cosine": self.scale,
+            "unit-rows": self.inner_scale or self.scale / d**0.5,
+        }[self.logits]
+        options = {"dropout": self.dropout, "cosine": self.logits != "inner", "scale": scale}
+        return {**options, "query_length": True} if self.logits == "unit-rows" else options
 
 
 class Limit(MetaTrained):
