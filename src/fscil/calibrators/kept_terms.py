@@ -156,12 +156,9 @@ def hashes(rows: Tensor) -> list[int]:
 def same_weights(kept: KeptTerms, calibrator: Transformer) -> bool:
     """Whether the terms were made from the calibrator's current weights."""
     then, now = kept.weights, calibrator
-    options = ((each.cosine, each.scale, each.query_length) for each in (then, now))
-    return (
-        then.eps == now.layer_norm.eps
-        and len(set(options)) == 1
-        and all(map(same, kept.made_from, parameters(calibrator)))
-    )
+    mine = (then.eps, then.cosine, then.scale, then.query_length)
+    its = (now.layer_norm.eps, now.cosine, now.scale, now.query_length)
+    return mine == its and all(map(same, kept.made_from, parameters(calibrator)))
 
 
 def same(a: Tensor, b: Tensor) -> bool:
