@@ -9,7 +9,7 @@ from fscil import grid, paper
 from fscil.reproduce import released
 from fscil.results import Result
 from fscil.table_lines import COSTS, RELATIVE, costs
-from results.accuracy import CHOSEN_EPOCHS, published
+from results.accuracy import CHOSEN_EPOCHS, SINCE_CHANGED, published
 from results.elsewhere import paper_lines
 from results.summaries import (
     FOLDER,
@@ -60,7 +60,6 @@ ON_CUB200 = {
         )
     },
 }  # fmt: skip
-SINCE_CHANGED = {"teen": " alpha=0.5", "finetune": " head=cosine"}  # settings whose defaults were others then
 SINCE_CHANGED_ON_CUB200 = {"fact": " alpha=0.5", "finetune": " head=cosine session_epochs=70"}
 WITH_AUTOAUGMENT = ("limit", "cec")  # on CUB200
 WITH_BASIC = {  # with CEC's own recipe: file, settings and the paper's method

@@ -6,7 +6,6 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 
@@ -37,10 +36,3 @@ class Calibrator(nn.Module, ABC):
     def predict(self, rows: Tensor, queries: Tensor) -> Tensor:
         """For prediction, from any number of threads: never random, and may keep terms of the classes between calls."""
         return self.forward(rows, queries)
-
-
-def compare(rows: Tensor, queries: Tensor, cosine: bool, scale: float, query_length: bool = False) -> Tensor:
-    """Every query's own rows [Q, C, d], queries [Q, d] -> scale * cosine (* |query|) or inner product [Q, C]"""
-    if cosine:
-        rows, queries = F.normalize(rows, dim=-1), queries if query_length else F.normalize(queries, dim=-1)
-    return scale * torch.einsum("qcd,qd->qc", rows, queries)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fscil.calibrators.attention import attend_in_blocks
@@ -21,9 +20,7 @@ class Graph(Attention):
     def _logits(self, rows: Tensor, queries: Tensor, drop: nn.Module) -> Tensor:
         if rows.shape[0] == 0:
             return queries.new_empty(queries.shape[0], 0)
-        rows = self._calibrate(rows, drop)
-        if self.cosine:
-            rows, queries = F.normalize(rows, dim=-1), queries if self.query_length else F.normalize(queries, dim=-1)
+        rows, queries = self.to_length(self._calibrate(rows, drop), queries)
         return self.scale * queries @ rows.T
 
     def _calibrate(self, rows: Tensor, drop: nn.Module) -> Tensor:

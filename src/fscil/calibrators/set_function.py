@@ -6,9 +6,10 @@ from abc import abstractmethod
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fscil.calibrators.calibrator import Calibrator, compare
+from fscil.calibrators.calibrator import Calibrator
 
 
 class SetFunction(Calibrator):
@@ -65,7 +66,13 @@ class SetFunction(Calibrator):
 
     def compare(self, rows: Tensor, queries: Tensor) -> Tensor:
         """Every query's own rows W~ [Q, C, d], phi~(x) [Q, d] -> logits [Q, C]"""
-        return compare(rows, queries, self.cosine, self.scale, self.query_length)
+        return self.scale * torch.einsum("qcd,qd->qc", *self.to_length(rows, queries))
+
+    def to_length(self, rows: Tensor, queries: Tensor) -> tuple[Tensor, Tensor]:
+        """As long as inner products need them: rows [..., d] and queries [Q, d]"""
+        if not self.cosine:
+            return rows, queries
+        return F.normalize(rows, dim=-1), queries if self.query_length else F.normalize(queries, dim=-1)
 
     def tau(self, x: Tensor, added: Tensor, drop: nn.Module) -> Tensor:
         found: Tensor = self.layer_norm(x + drop(added))
