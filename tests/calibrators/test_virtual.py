@@ -3,6 +3,7 @@ from __future__ import annotations
 import math
 
 import torch
+from torch import Tensor
 
 from fscil.calibrators import Virtual
 
@@ -31,3 +32,16 @@ def test_answers_go_directly_and_by_way_of_virtual_prototypes() -> None:
 def test_virtual_prototypes_start_orthogonal() -> None:
     prototypes = Virtual(8, virtual=5).prototypes
     assert torch.allclose(prototypes @ prototypes.T, torch.eye(5), atol=1e-5)
+
+
+def test_virtual_prototypes_start_alike_however_many_threads_there_are() -> None:
+    def start(threads: int) -> Tensor:
+        torch.set_num_threads(threads)
+        torch.manual_seed(3)
+        return Virtual(512, virtual=100).prototypes
+
+    before = torch.get_num_threads()
+    try:
+        assert torch.equal(start(1), start(2))
+    finally:
+        torch.set_num_threads(before)

@@ -27,7 +27,9 @@ class Virtual(Calibrator):
     def __init__(self, dim: int, *, virtual: int = 1, scale: float = 1.0, eta: float = 0.1) -> None:
         super().__init__()
         self.scale, self.eta = scale, eta
-        self.prototypes = nn.Parameter(nn.init.orthogonal_(torch.empty(virtual, dim)))
+        # in float64, which hides what the number of threads changes in the last digits: training would amplify it
+        start = nn.init.orthogonal_(torch.empty(virtual, dim, dtype=torch.float64))
+        self.prototypes = nn.Parameter(start.to(torch.get_default_dtype()))
 
     @property
     def options(self) -> dict[str, Any]:
