@@ -25,6 +25,7 @@ from results import accuracy, choices, elsewhere, others, speed  # noqa: E402
 
 BLOCKS: dict[str, Callable[[], str]] = {
     "short": accuracy.short,
+    "claims": accuracy.claims,
     "found": accuracy.found,
     "cifar100": accuracy.cifar100,
     "any-margin": accuracy.any_margin,

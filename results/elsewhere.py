@@ -53,14 +53,16 @@ def cub200() -> str:
     """Both LIMITs beside class means on their encoders, and what calibration costs there."""
     runs = load("cub200", METHODS)
     plus, means, limit, plain = runs.values()
-    per_class = [f"{mean(each, lambda one: one.per_class['harmonic_mean']):.2f}" for each in runs.values()]
+    per_class = [
+        f"{mean(each, lambda one: one.per_class['harmonic_mean']):.2f} (`{name}`)" for name, each in runs.items()
+    ]
     text = f"""{seeds(plus).capitalize()}, {plus[0].seed} to {plus[-1].seed}, on one H200; the first two share their
         encoders, and so do the other two. `limit-plus` {compared(plus, means, "area")} class means on the same
         embedding, where it had gained area on base classes; both with margin 0, {gaps(plus, means, *AT_ZERO)}; with
         the margins {margin(plus)} and {margin(means)} that the rule gives them, {gaps(plus, means, *CHOSEN)}. `limit`
         {compared(limit, plain, "area")} class means on the encoders that it starts from
-        ({gaps(limit, plain, *CHOSEN)}). Harmonic means of accuracies per class, as the paper has them, are
-        {listed(per_class)}, in the order of the table."""
+        ({gaps(limit, plain, *CHOSEN)}). The paper's harmonic means seem to be of accuracies per class; computed so,
+        ours are {listed(per_class)}."""
     parts = [own_lines(f"**{name}**", results) for name, results in runs.items()]
     table = session_table(*parts, *(paper_lines("cub200", *row) for row in PAPER_CUB200))
     return f"{table}\n{paragraph(text)}"
@@ -126,7 +128,7 @@ def if_checked(results: Results) -> str:
             gained.setdefault(name, []).append(float(gain))
     used = sum(calibrator_of(result) != "none" for result in results)
     gains = listed([f"{name} {statistics.fmean(found):+.2f}" for name, found in gained.items()])
-    return f" (calibrated in {used} of {len(results)} runs; checked on base classes, area changed by: {gains})"
+    return f" ({used} of {len(results)} runs calibrate; on base classes that changes area by: {gains})"
 
 
 def gaps(a: Results, b: Results, last: str | Measure, harmonic_mean: str | Measure) -> str:
