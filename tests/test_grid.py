@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from io import StringIO
@@ -82,6 +83,17 @@ def test_a_mistake_in_the_last_row_is_refused_before_the_first_one_trains(
 ) -> None:
     with pytest.raises(UserError, match=message):
         grid.build_jobs(tiny_dataset, [*ROWS, last], [1], prefix="t")
+
+
+def test_what_a_later_row_lacks_is_told_before_the_first_one_trains(
+    tiny_dataset: str, environment: runs.RunEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here a package, which only methods know that they need."""
+    monkeypatch.setitem(sys.modules, "ot", None)
+    monkeypatch.setattr(runs, "execute", lambda *_: pytest.fail("it ran"))
+    jobs = grid.build_jobs(tiny_dataset, [*ROWS, Row("emd", "decoupled-deepemd", ("solver=exact",))], [1], prefix="t")
+    with pytest.raises(UserError, match=r'need POT; pip install "fscil\[emd\]"'):
+        grid.run_grid(jobs, environment, Console(quiet=True))
 
 
 def test_a_folder_of_another_run_is_refused_before_the_first_one_trains(

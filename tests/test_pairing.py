@@ -105,6 +105,7 @@ def test_methods_on_different_embeddings_are_not_paired(groups: dict[str, list[R
         (["shift=2"], SAME, ["shift"]),
         (["lr=0.3"], SAME, ["lr"]),
         (["validation=classes"], SAME, ["validation"]),
+        (["precision=float32"], SAME, ["precision"]),
         (["augmentation=basic"], [*SAME, "augmentation=autoaug"], ["augmentation"]),
         ([], [*SAME, "trial=3"], ["trial"]),
     ],

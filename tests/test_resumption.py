@@ -24,7 +24,7 @@ def test_left_over_checkpoints_are_not_taken_for_those_of_a_new_run(
     for file in ("config.toml", "metrics.jsonl"):
         (tmp_path / "run" / file).unlink()
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["checkpoint"]
-    with pytest.raises(UserError, match="already holds a run"):
+    with pytest.raises(UserError, match=r"holds checkpoint of a run without its config.toml; delete it, or choose"):
         start("limit")
 
 
@@ -41,6 +41,18 @@ def test_a_finished_run_leaves_no_checkpoint(
     assert (tmp_path / "killed" / "checkpoint" / "base.safetensors").exists()
     runs.resume(where(tmp_path / "killed"), QUIET)
     assert not (tmp_path / "killed" / "checkpoint").exists()
+
+
+def test_sessions_count_the_time_before_an_interruption(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a checkpoint of sessions has it."""
+    protocol = runs.run_protocol
+
+    def resumed(method: methods.Method, *rest: object) -> object:
+        method.engine.seconds["sessions"] = {"seconds": 100.0, "cached": False}
+        return protocol(method, *rest)
+
+    monkeypatch.setattr(runs, "run_protocol", resumed)
+    assert start("decoupled-cosine").seconds["sessions"]["seconds"] >= 100
 
 
 def test_a_finished_run_is_read_and_not_repeated(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

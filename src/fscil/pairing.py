@@ -100,7 +100,7 @@ def embedding(config: Config) -> dict[str, Any]:
     settings = {**TRANSFORMED, **config.settings}
     which = {key: settings.get(key) for key in (*PRETRAINED, *TRANSFORMED)}
     which["training"] = config.method if config.own_training else "shared"
-    return {**which, **config.options, "validation": config.run.get("validation")}
+    return {**which, **config.options, **{key: config.run.get(key) for key in ("validation", "precision")}}
 
 
 def not_paired(configs: Mapping[str, Config], a: str, b: str, differing: Sequence[str]) -> str:

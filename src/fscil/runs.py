@@ -127,7 +127,12 @@ def resume_here(environment: RunEnvironment, console: Console) -> Result:
 
 
 def check_unused(folder: Path) -> None:
-    for name in ("config.toml", "checkpoint", "result.json", "metrics.jsonl", "model"):
+    held = [name for name in ("checkpoint", "result.json", "metrics.jsonl", "model") if os.path.lexists(folder / name)]
+    if held and not os.path.lexists(folder / "config.toml"):
+        raise UserError(
+            f"{folder} holds {held[0]} of a run without its config.toml; delete it, or choose another --out"
+        )
+    for name in ("config.toml", *held):
         if os.path.lexists(folder / name):
             raise UserError(
                 f"{folder} already holds a run; continue it with --resume {folder}, or choose another --out"
@@ -184,10 +189,7 @@ def execute(config: Config, environment: RunEnvironment, console: Console) -> Re
     if distributed.world_size() > 1:
         agreed = {"configuration": config.hash, "device": environment.device.type, **data_facts(benchmark)}
         distributed.check_agreement(agreed)
-    context = methods.Context(engine, benchmark.mean, benchmark.std)
-    method = method_class(config.method_settings(), context)
-    method.check_sessions([session.announced() for session in benchmark.sessions])
-    method.memory.check_budget(len(benchmark.class_names), benchmark.seen(0))
+    method = build_method(config, benchmark, engine)
     found = learn_and_test(method, benchmark, run.trials, run.base_margin)
     result = summarise_run(config, folder, environment.device, benchmark, method, found)
 
@@ -207,19 +209,44 @@ def execute(config: Config, environment: RunEnvironment, console: Console) -> Re
     return result
 
 
+def build_method(config: Config, benchmark: Benchmark, engine: Engine) -> methods.Method:
+    """Refuses settings that do not suit the benchmark or this machine."""
+    method = methods.get(config.method)(
+        config.method_settings(), methods.Context(engine, benchmark.mean, benchmark.std)
+    )
+    method.check_sessions([session.announced() for session in benchmark.sessions])
+    method.memory.check_budget(len(benchmark.class_names), benchmark.seen(0))
+    return method
+
+
+def check(config: Config, environment: RunEnvironment) -> None:
+    """Refuse what the run would refuse before it trains; nothing is written."""
+    build_method(config, load_benchmark(config, environment.root), Engine(device=environment.device, seed=config.seed))
+
+
 def learn_and_test(method: methods.Method, benchmark: Benchmark, trials: int, base_margin: float) -> dict[int, Answers]:
     """Answers in every trial and, as 0, in the standard draw; each session's accuracy is logged to the metrics."""
     engine, labels = method.engine, benchmark.test_labels.cpu()
 
+    counted = 0.0  # the clock when what was spent was last added
+
+    def clock() -> None:
+        """Add what was spent in sessions since the last call; checkpoints keep the sum."""
+        nonlocal counted
+        now, before = time.perf_counter(), engine.seconds.get("sessions", {"seconds": 0.0})["seconds"]
+        engine.seconds["sessions"] = {"seconds": round(before + now - counted, 3), "cached": False}
+        counted = now
+
     def on_session(i: int, predictions: Tensor) -> None:
+        clock()
         seen = predictions >= 0
         accuracy = 100 * float((predictions == labels)[seen].float().mean())
         engine.log.write({"stage": "session", "segment": i, "scope": engine.scope, "accuracy": round(accuracy, 3)})
 
     learn_base(method, benchmark, base_margin)
-    evaluation = time.perf_counter()
+    counted = time.perf_counter()
     found = run_protocol(method, benchmark, trials, on_session)
-    engine.seconds["sessions"] = {"seconds": round(time.perf_counter() - evaluation, 3), "cached": False}
+    clock()
     return found
 
 

@@ -21,6 +21,7 @@ import torch
 
 from fscil import distributed
 from fscil.config import Config
+from fscil.distributed.orphans import PARENT
 from fscil.errors import UserError
 from fscil.methods.pretrain import PretrainSettings
 from fscil.runs import RunEnvironment
@@ -49,11 +50,15 @@ class Child:
         # -P: a file of the current folder must not replace a module of the same name
         return [sys.executable, "-P", "-m", "fscil", "run", *([] if self.resumes else what), *where, *how, *root]
 
+    def variables(self, surroundings: Mapping[str, str]) -> dict[str, str]:
+        """It ends if this process is killed in a way that leaves no time to end it."""
+        return {**os.environ, **surroundings, PARENT: str(os.getpid())}
+
     def compute(self, surroundings: Mapping[str, str], stop: Event) -> None:
         """Wait until it has finished; what it says is shown only if it fails."""
         started = time.perf_counter()
         with tempfile.TemporaryFile() as said:
-            self.process = subprocess.Popen(self.command, stdout=said, stderr=said, env={**os.environ, **surroundings})
+            self.process = subprocess.Popen(self.command, stdout=said, stderr=said, env=self.variables(surroundings))
             if stop.is_set():  # since just now, when there was nothing to end yet
                 self.end()
             if code := self.process.wait():
@@ -161,4 +166,5 @@ def encoder_of(config: Config) -> str:
         return config.hash
     settings = {name: config.settings[name] for name in PRETRAINING}
     data = {name: value for name, value in config.options.items() if name != "trial"}  # it draws shots of new classes
-    return json.dumps([config.benchmark, data, config.run["validation"], config.seed, settings], default=str)
+    run = [config.run[key] for key in ("validation", "precision")]
+    return json.dumps([config.benchmark, data, run, config.seed, settings], default=str)

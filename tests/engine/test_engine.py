@@ -39,6 +39,13 @@ def metrics(engine: Engine) -> list[dict[str, Any]]:
     return [json.loads(line) for line in engine.log.path.read_text().splitlines()]
 
 
+def test_a_step_of_one_image_that_cannot_be_normalised_is_told_in_a_line(make_stage: MakeStage) -> None:
+    norm = torch.nn.BatchNorm1d(2)
+    stage = replace(make_stage(), loss=lambda batch: norm(torch.ones(1, 2)).sum())
+    with pytest.raises(UserError, match="a step has a single image, which this encoder cannot normalise"):
+        Engine(console=Console(quiet=True)).train(stage)
+
+
 class PowerCutError(Exception):
     pass
 

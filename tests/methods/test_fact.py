@@ -165,4 +165,4 @@ def test_several_processes_are_refused_before_training(
     benchmark = tiny_benchmark()
     monkeypatch.setattr(distributed, "world_size", lambda: 2)
     with pytest.raises(UserError, match="trains in one process; start it without torchrun"):
-        make_method("fact", benchmark).learn_base(benchmark.sessions[0])
+        make_method("fact", benchmark).check_sessions(benchmark.sessions)

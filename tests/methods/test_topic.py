@@ -172,7 +172,7 @@ def test_variances_weight_the_anchor_loss() -> None:
     assert torch.allclose(found, inverse / inverse.mean())
 
 
-@pytest.mark.parametrize("memory", ["none", "all", "20", "5/class", "20+0/class", "0+1/class"])
+@pytest.mark.parametrize("memory", ["none", "all", "20", "5/class", "20+0/class", "0+1/class", "20+5/class"])
 def test_other_budgets_are_refused_before_training(make_method: MakeMethod, tiny_benchmark: Tiny, memory: str) -> None:
     with pytest.raises(UserError, match=r"does not fit topic, .*; give N\+1/class"):
         make_method("topic", tiny_benchmark(), memory=memory).check_sessions(tiny_benchmark().sessions)

@@ -83,7 +83,9 @@ def run(
 
     from fscil import distributed, runs
     from fscil.config import resolve, to_toml
+    from fscil.distributed.orphans import leave_with_command
 
+    leave_with_command()
     if resume is not None:
         environment = runs.RunEnvironment(runs.choose_device(device), resume, root, checkpoint_every)
         with going_on_by(resume_command(resume)):

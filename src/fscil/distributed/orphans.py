@@ -1,4 +1,7 @@
-"""Workers whose torchrun was killed with SIGKILL, and so could not end them, end by themselves."""
+"""Processes whose parent was killed with SIGKILL, and so could not end them, end by themselves.
+
+The parent is torchrun, or a command that computes several runs at once.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ import torch.distributed as dist
 
 LOOK_EVERY = 1.0  # seconds
 LONGEST_GOODBYE = 10.0  # seconds to say how to continue
+PARENT = "FSCIL_PARENT"  # environment variable: the command that started this process for one of its runs
 
 _torchrun: int | None = None  # its process, if it started this one
 
@@ -21,15 +25,25 @@ def leave_with_torchrun(limit: timedelta) -> None:
     global _torchrun
     if _torchrun is None and dist.is_available() and dist.is_torchelastic_launched():
         _torchrun = os.getppid()
-        Thread(target=_watch, args=(min(LONGEST_GOODBYE, limit.total_seconds() / 2),), daemon=True).start()
+        _watch(_torchrun, min(LONGEST_GOODBYE, limit.total_seconds() / 2))
+
+
+def leave_with_command() -> None:
+    """Exit when the command dies that started this process for one of its runs."""
+    if parent := os.environ.pop(PARENT, ""):
+        _watch(int(parent), LONGEST_GOODBYE)
 
 
 def is_orphan() -> bool:
     return _torchrun is not None and os.getppid() != _torchrun
 
 
-def _watch(goodbye: float) -> None:
-    while not is_orphan():
+def _watch(parent: int, goodbye: float) -> None:
+    Thread(target=_end_after, args=(parent, goodbye), daemon=True).start()
+
+
+def _end_after(parent: int, goodbye: float) -> None:
+    while os.getppid() == parent:
         time.sleep(LOOK_EVERY)
     os.kill(os.getpid(), signal.SIGTERM)  # in good order, if the main thread is able to
     time.sleep(goodbye)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypedDict
@@ -111,7 +112,7 @@ class Engine:
         with stage_progress(self.console, name, stage.segments, first, spent) as progress:
             for segment in range(first, stage.segments):
                 torch.manual_seed(seed_for(self.seed, stage.name, segment))  # dropout; the data has its own generators
-                loss = stepper.run_segment(segment, prefetcher.take(segment))
+                loss = run_segment(stepper, segment, prefetcher.take(segment))
                 prefetcher.start(segment + 1)
                 mean_loss = float(distributed.wait_for(loss))  # the only place where the host waits for the device
                 if not math.isfinite(mean_loss):
@@ -146,3 +147,15 @@ class Engine:
             raise UserError(
                 f"checkpoint/{checkpoint}.safetensors does not fit its stage; delete it to start that part again"
             ) from error
+
+
+def run_segment(stepper: Stepper, segment: int, data: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    try:
+        return stepper.run_segment(segment, data)
+    except ValueError as error:
+        if "more than 1 value per channel" not in str(error):
+            raise
+        raise CannotLearn(
+            f"{stepper.stage.name}: a step has a single image, which this encoder cannot normalise at that size; raise "
+            "what sets the images of a step (batch, session_batch, way or shot)"
+        ) from error

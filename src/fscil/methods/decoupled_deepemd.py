@@ -6,6 +6,7 @@ maps. The distance is in calibrators/emd.py.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -35,11 +36,13 @@ class DecoupledDeepEMD(Method):
     Settings: ClassVar[type] = DecoupledDeepEMDSettings
     settings: DecoupledDeepEMDSettings
 
+    def check_sessions(self, sessions: Sequence[Session]) -> None:
+        if self.settings.solver == "exact" or (self.settings.solver == "auto" and self.engine.device.type == "cpu"):
+            emd.exact_solver()  # refuses a missing package
+
     def learn_base(self, session: Session) -> None:
         settings = self.settings
         cells = self.cells(session)  # refuses encoders without maps, before the long pre-training
-        if settings.solver == "exact" or (settings.solver == "auto" and self.engine.device.type == "cpu"):
-            emd.exact_solver()  # and a missing package
         self.model = pretrain(session, settings, self.context)
         self.model.set_calibrator("emd", cells=cells, scale=settings.scale, solver=settings.solver)
         self.model.rows.data = self.mean_maps(session)

@@ -60,11 +60,11 @@ class Fact(Method):
 
     def check_sessions(self, sessions: Sequence[Session]) -> None:
         self.to_come = sum(len(session.classes) for session in sessions[1:])
+        if distributed.world_size() > 1:
+            raise UserError("fact mixes images of a whole step, so it trains in one process; start it without torchrun")
 
     def learn_base(self, session: Session) -> None:
         settings = self.settings
-        if distributed.world_size() > 1:
-            raise UserError("fact mixes images of a whole step, so it trains in one process; start it without torchrun")
         model = new_model(session, settings, self.context)
         if not model.encoder.has_halves:
             raise UserError(f"encoder {settings.encoder} cannot be cut in two, which FACT needs; choose another one")

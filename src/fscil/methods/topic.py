@@ -91,7 +91,7 @@ class Topic(ReplayMethod):
 
     def check_sessions(self, sessions: Sequence[Session]) -> None:
         super().check_sessions(sessions)
-        if not self.memory.of_class or not self.memory.in_all:
+        if self.memory.of_class != 1 or not self.memory.in_all:
             raise UserError(
                 f"memory={self.memory.budget} does not fit topic, which keeps an image of every node; give N+1/class, "
                 "such as 400+1/class"
