@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from fscil import methods, runs
 from fscil.config import resolve
+from fscil.engine.checkpoint import load_tensors
 from fscil.errors import UserError
 from fscil.results import read_result
 from run_helpers import QUIET, PowerCut, PowerCutError, Start, every_method, lines, where
@@ -43,16 +46,22 @@ def test_a_finished_run_leaves_no_checkpoint(
     assert not (tmp_path / "killed" / "checkpoint").exists()
 
 
-def test_sessions_count_the_time_before_an_interruption(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a checkpoint of sessions has it."""
-    protocol = runs.run_protocol
+def test_sessions_count_the_time_before_an_interruption(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a checkpoint of sessions has it. A clock that ticks whenever it is read takes the place of time."""
+    protocol, ticks = runs.run_protocol, itertools.count()
 
     def resumed(method: methods.Method, *rest: object) -> object:
         method.engine.seconds["sessions"] = {"seconds": 100.0, "cached": False}
         return protocol(method, *rest)
 
     monkeypatch.setattr(runs, "run_protocol", resumed)
-    assert start("decoupled-cosine").seconds["sessions"]["seconds"] >= 100
+    monkeypatch.setattr(runs, "time", SimpleNamespace(perf_counter=lambda: float(next(ticks))))
+    monkeypatch.setattr(runs, "drop_checkpoints", lambda _: None)
+    in_all = start("decoupled-cosine").seconds["sessions"]["seconds"]
+    _, about = load_tensors(tmp_path / "run" / "checkpoint" / "sessions.safetensors")
+    assert 100 < about["seconds"]["sessions"]["seconds"] < in_all
 
 
 def test_a_finished_run_is_read_and_not_repeated(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

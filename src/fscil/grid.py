@@ -92,8 +92,9 @@ def run_grid(jobs: Sequence[Job], environment: runs.RunEnvironment, console: Con
     folders = [environment.folder / job.folder for job in jobs]
     states = distributed.broadcast(lambda: [state_of(*pair) for pair in zip(jobs, folders, strict=True)])
     say(console, *overview(jobs, states))
-    for row in {job.row for job, state in zip(jobs, states, strict=True) if state == "to run"}:
-        runs.check(next(job.config for job in jobs if job.row == row), environment)  # before anything trains
+    to_run = {job.row: job.config for job, state in zip(jobs, states, strict=True) if state == "to run"}
+    for config in to_run.values():  # one of each row, before anything trains
+        runs.check(config, environment)
     if environment.at_once > 1:
         runs.read_dataset.cache_clear()  # the runs read it themselves
     groups: dict[str, list[Result]] = {job.row: [] for job in jobs}

@@ -150,6 +150,7 @@ class Engine:
 
 
 def run_segment(stepper: Stepper, segment: int, data: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    """The stepper's, but a user's mistake that only torch notices is one line."""
     try:
         return stepper.run_segment(segment, data)
     except ValueError as error:
